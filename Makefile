@@ -59,7 +59,7 @@ lock: setup ## Write requirements/*.txt again (UPGRADE=--upgrade for newer versi
 	@$(COMPILE) --group build --constraint requirements/dev.txt --output-file requirements/build.txt
 	@$(COMPILE) --group packages --output-file requirements/packages.txt
 	@$(COMPILE) pyproject.toml --extra node --constraint requirements/dev.txt --output-file requirements/node.txt
-	@$(COMPILE) pyproject.toml --extra signer --constraint requirements/dev.txt --output-file requirements/signer.txt
+	@$(COMPILE) pyproject.toml --extra signer --extra gce --constraint requirements/dev.txt --output-file requirements/signer.txt
 	@$(COMPILE) pyproject.toml --extra signer --extra operator --constraint requirements/dev.txt --output-file requirements/operator.txt
 	@$(COMPILE) --group docs --constraint requirements/dev.txt --output-file requirements/docs.txt
 

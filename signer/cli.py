@@ -1,6 +1,7 @@
 """The entry point of `node-attestation-signer`; only this module reads argv and environment."""
 
 import argparse
+import gc
 import logging
 import os
 import resource
@@ -36,6 +37,8 @@ from signer.policy.learn import LearnError, draft_policy
 
 _EXIT_FAILED: Final = 1
 _EXIT_MISUSED: Final = 2
+_GARBAGE_THRESHOLDS: Final = (10_000, 20, 20)
+"""New objects until a search of the youngest, and how many searches until one of older objects."""
 
 
 def main() -> int:
@@ -61,6 +64,7 @@ def _run(arguments: argparse.Namespace, *, only_check: bool) -> int:
         sys.stdout.write(_describe(config))
         return 0
     _allow_open_files()
+    _search_garbage_less_often()
     stop = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -82,6 +86,16 @@ def _allow_open_files() -> None:
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _search_garbage_less_often() -> None:
+    """Let Python search for cyclic garbage after more new objects than by default (700, 10, 10).
+
+    The caches are large and have no cycles, so nearly every search is in vain. Reference counts
+    free what requests leave. Figures: docs/performance.md.
+    """
+    gc.freeze()
+    gc.set_threshold(*_GARBAGE_THRESHOLDS)
 
 
 def _learn(arguments: argparse.Namespace) -> int:
@@ -159,8 +173,6 @@ def _log_to_stderr(level: str) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler])
-    # It logs every failed connection, which the signer's own errors report as well.
-    logging.getLogger("urllib3").setLevel(logging.ERROR)
 
 
 def _describe(config: Config) -> str:

@@ -239,6 +239,22 @@ class EndorsementKeyRecordInvalid(Waiting, check="E2", alarm=True):
     """The endorsement key record of this Machine cannot be read."""
 
 
+class PlatformUnavailable(Waiting, check="E2", alarm=True):
+    """The platform that knows the endorsement keys of the Machine does not answer."""
+
+
+class PlatformQueryFailed(Waiting, check="E2", alarm=True):
+    """The platform refuses the query for the Machine, or its answer cannot be read."""
+
+
+class PlatformLocationNotAllowed(Waiting, check="E2", alarm=True):
+    """The policy does not allow the place that the Machine's provider ID names."""
+
+
+class PlatformAnswerPending(Unavailable, check="E2"):
+    """The platform has not answered the query for the Machine yet."""
+
+
 class EndorsementCertificateMissing(Denied, check="E2"):
     """The policy asks for an endorsement certificate, and the TPM holds none."""
 

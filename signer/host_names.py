@@ -6,7 +6,7 @@ RFC 5890 (IDNA), RFC 4291 section 2.5.5.2 (IPv4-mapped addresses).
 """
 
 import unicodedata
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address
 
 HostName = str | IPv4Address | IPv6Address
 """A name in the one form that is compared: a lower-case DNS name, or an address."""
@@ -20,12 +20,13 @@ def fold_case(name: str) -> str:
 def as_address(text: str) -> IPv4Address | IPv6Address | None:
     """Return the address that is written here, `None` for none; IPv4-mapped ones are IPv4."""
     try:
-        address = ip_address(text)
+        if ":" in text:
+            address = IPv6Address(text)
+            return address.ipv4_mapped or address
+        # Most names are found not to be an address without the cost of an exception.
+        return IPv4Address(text) if text[:1].isdigit() else None
     except ValueError:
         return None
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        return address.ipv4_mapped
-    return address
 
 
 def normalize(text: str) -> HostName:

@@ -188,11 +188,10 @@ def _is_already_ours(path: Path, *, may_replace: bool) -> bool:
 
 
 def _load_source(settings: Settings, replaced: Path | None) -> Kubeconfig:
-    """Return the bootstrap kubeconfig; without it the one to replace, or the entry kubeconfig."""
+    """Return the bootstrap kubeconfig; if it does not exist, the one to replace."""
     path = settings.bootstrap_kubeconfig
-    others = (*filter(None, [replaced]), settings.entry_kubeconfig)
-    if not path.exists():
-        path = next((other for other in others if other.exists()), path)
+    if replaced is not None and replaced.exists() and not path.exists():
+        path = replaced
     try:
         return kubeconfig.load(path)
     except KubeconfigUnusable as error:

@@ -2,8 +2,8 @@
 
 Threads, whatever the number of clusters: the workers; one for the watches of all workload clusters,
 and one for those of the management cluster; a pool for what blocks and waits for no CSR, such as
-maintenance; the maintenance of the management cluster, the policies, the reports, the list of
-workload clusters and the Leases of the replicas.
+maintenance; a pool for queries to platforms; the maintenance of the management cluster, the
+policies, the reports, the list of workload clusters and the Leases of the replicas.
 """
 
 import logging
@@ -57,7 +57,10 @@ from signer.kube.events import EventRecorder
 from signer.kube.leases import LeaseClient
 from signer.kube.secrets import SecretClient
 from signer.model import ClaimStore, ClusterKey, Csr, EndorsementKeyObject, Node
+from signer.platforms.queries import PlatformQueries
+from signer.platforms.registry import platform_of
 from signer.task_pool import TaskPool
+from signer.verify.parse import seems_answer
 
 _logger = logging.getLogger(__name__)
 
@@ -68,6 +71,8 @@ waits for most of a call: for a cluster that is 50 ms away, four of 32 workers i
 a second; without this limit, 64 issued 37."""
 _TASK_THREADS: Final = 16
 """For all workload clusters: their maintenance, their Secrets, and names of their API servers."""
+_PLATFORM_THREADS: Final = 16
+"""For the queries to platforms, of which four at most are to one account."""
 _SYNC_INTERVAL: Final = 1.0
 _POLICY_INTERVAL: Final = 1.0
 _REPORT_INTERVAL: Final = 2.0
@@ -227,6 +232,12 @@ class Controller:
             challenge_keys=self._challenge_keys,
             authorities=authorities,
             rate_limiter=ChallengeRateLimiter(time.monotonic),
+            platforms=PlatformQueries(
+                TaskPool(_PLATFORM_THREADS),
+                platform_of,
+                answered=lambda provider_id: self._queue.notify(None, provider_id),
+                monotonic=time.monotonic,
+            ),
             note_machine=self._reports.machines.note,
             note_key_request=self._reports.key_requests.note,
             now=_now,
@@ -281,10 +292,9 @@ class Controller:
             if workload.stopped.is_set():
                 return
             if after is not None:
-                self._queue.add(Item(cluster=key, requester=after.username, name=after.name))
+                self._queue.add(_item(key, after))
             elif before is not None:
-                item = Item(cluster=key, requester=before.username, name=before.name)
-                self._queue.forget(item)
+                self._queue.forget(_item(key, before))
 
         def node_changed(_: str, before: Node | None, after: Node | None) -> None:
             if after is not None and (before is None or before.labels != after.labels):
@@ -328,7 +338,7 @@ class Controller:
         """Reconcile an item; return the result, and whether a call to the cluster was slow."""
         workload = self._clusters.get(item.cluster)
         csr = workload.csrs.get(item.name) if workload is not None else None
-        if workload is None or csr is None or csr.username != item.requester:
+        if workload is None or csr is None or _item(item.cluster, csr) != item:
             return DONE, None
         handled = self._handled[workload]
         if handled.includes(csr):
@@ -414,6 +424,15 @@ class _Connections:
     def credential_expiry(self, key: ClusterKey) -> datetime | None:
         workload = self.clusters.get(key)
         return None if workload is None else workload.credential_expiry
+
+
+def _item(cluster: ClusterKey, csr: Csr) -> Item:
+    return Item(
+        cluster=cluster,
+        requester=csr.username,
+        name=csr.name,
+        seems_answer=seems_answer(csr.request),
+    )
 
 
 def _now() -> datetime:

@@ -1,8 +1,15 @@
 """Ready items in fair order, and how many workers each owner and each cluster may hold.
 
 Turns: owners (namespaces of the management cluster) take turns, then the clusters of an owner, then
-the requesters of a cluster. A flood of one requester delays the other items of that requester, one
-slow cluster delays its own items.
+the kinds of requests of a cluster, then the requesters of a kind. A flood of one requester delays
+the other items of that requester, one slow cluster delays its own items.
+
+Kinds: a challenge must be answered and verified within 15 minutes (C1). If 10,000 offers had their
+turns before the first answer, the signer could write more challenges than it has time to verify
+answers. Since answers take turns with offers, it writes challenges only as fast as it verifies
+answers, whatever its speed. Requests of nodes take turns with those of other requesters, so that a
+renewal does not wait for all nodes that join. A requester who pretends to answer gets the turns of
+one requester among those who answer.
 
 Workers: an item starts only while `owner.busy + cluster.busy < free workers`. So one owner holds at
 most half of the workers, two owners a third each, and a worker is left for the next owner as long
@@ -18,7 +25,8 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from signer.controller.circuit_breaker import BreakerState, CircuitBreaker
+from common.names import NODE_USER_PREFIX
+from signer.circuit_breaker import BreakerState, CircuitBreaker
 from signer.model import ClusterKey
 
 
@@ -29,13 +37,23 @@ class Item:
     cluster: ClusterKey
     requester: str
     name: str
+    seems_answer: bool = False
+    """Whether the request seems to answer a challenge. A wrong guess changes only its turn."""
+
+    @property
+    def kind(self) -> tuple[bool, bool]:
+        """Return what takes turns in a cluster: answers and offers, of nodes and of others."""
+        return self.seems_answer, self.requester.startswith(NODE_USER_PREFIX)
+
+
+_Requesters = OrderedDict[str, OrderedDict[Item, None]]
 
 
 @dataclass(slots=True)
 class _Cluster:
-    """Ready items of one cluster by requester, in order, and its busy workers."""
+    """Ready items of one cluster by kind and requester, in order, and its busy workers."""
 
-    requesters: OrderedDict[str, OrderedDict[Item, None]] = field(default_factory=OrderedDict)
+    kinds: OrderedDict[tuple[bool, bool], _Requesters] = field(default_factory=OrderedDict)
     busy: int = 0
 
 
@@ -61,13 +79,15 @@ class FairQueue:
         """Make an item ready; one that is ready already keeps its place."""
         owner = self._owners.setdefault(item.cluster.namespace, _Owner())
         cluster = owner.clusters.setdefault(item.cluster, _Cluster())
-        cluster.requesters.setdefault(item.requester, OrderedDict())[item] = None
+        requesters = cluster.kinds.setdefault(item.kind, OrderedDict())
+        requesters.setdefault(item.requester, OrderedDict())[item] = None
 
     def discard(self, item: Item) -> None:
         """Drop an item if it is ready."""
         owner = self._owners.get(item.cluster.namespace)
         cluster = owner.clusters.get(item.cluster) if owner else None
-        if cluster is not None and item in cluster.requesters.get(item.requester, ()):
+        requesters = cluster.kinds.get(item.kind, _Requesters()) if cluster else _Requesters()
+        if cluster is not None and item in requesters.get(item.requester, ()):
             self._remove(item, cluster)
             self._drop_idle(item.cluster)
 
@@ -84,7 +104,8 @@ class FairQueue:
         cluster = owner.clusters[item.cluster]
         self._owners.move_to_end(item.cluster.namespace)
         owner.clusters.move_to_end(item.cluster)
-        cluster.requesters.move_to_end(item.requester)
+        cluster.kinds.move_to_end(item.kind)
+        cluster.kinds[item.kind].move_to_end(item.requester)
         self._remove(item, cluster)
         owner.busy += 1
         cluster.busy += 1
@@ -102,7 +123,7 @@ class FairQueue:
     def record_call(self, cluster: ClusterKey, *, slow: bool, now: float) -> CircuitBreaker | None:
         """Count a call to a cluster's API server; return its breaker if the call opened it."""
         breaker = self._breakers.get(cluster) or CircuitBreaker()
-        opened = breaker.record(slow=slow, now=now)
+        opened = breaker.record(failed=slow, now=now)
         self._breakers[cluster] = breaker
         if breaker.is_pristine:
             del self._breakers[cluster]
@@ -127,8 +148,9 @@ class FairQueue:
             if owner.busy >= self._free:
                 continue
             for key, cluster in owner.clusters.items():
-                if cluster.requesters and self._may_start(key, owner, cluster, now):
-                    return next(iter(next(iter(cluster.requesters.values()))))
+                if cluster.kinds and self._may_start(key, owner, cluster, now):
+                    requesters = next(iter(cluster.kinds.values()))
+                    return next(iter(next(iter(requesters.values()))))
         return None
 
     def _may_start(self, key: ClusterKey, owner: _Owner, cluster: _Cluster, now: float) -> bool:
@@ -138,16 +160,19 @@ class FairQueue:
 
     @staticmethod
     def _remove(item: Item, cluster: _Cluster) -> None:
-        ready = cluster.requesters[item.requester]
+        requesters = cluster.kinds[item.kind]
+        ready = requesters[item.requester]
         del ready[item]
         if not ready:
-            del cluster.requesters[item.requester]
+            del requesters[item.requester]
+        if not requesters:
+            del cluster.kinds[item.kind]
 
     def _drop_idle(self, key: ClusterKey) -> None:
         """Forget a cluster without items and workers, and an owner without clusters."""
         owner = self._owners[key.namespace]
         cluster = owner.clusters[key]
-        if not cluster.requesters and not cluster.busy:
+        if not cluster.kinds and not cluster.busy:
             del owner.clusters[key]
         if not owner.clusters:
             del self._owners[key.namespace]

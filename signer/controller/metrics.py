@@ -5,14 +5,14 @@ content of a request is a label. A tenant may create Clusters without limit, so 
 clusters that get a label of their own is limited.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from heapq import nlargest, nsmallest
 from threading import Lock
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from signer.controller.cluster_report import ClusterReport
@@ -123,21 +123,26 @@ class _Budget(Collector):
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[Metric]:
         used = GaugeMetricFamily(
             f"{_PREFIX}_cache_bytes",
             "Memory of cached objects of a namespace's clusters.",
             labels=("namespace",),
         )
-        refused = GaugeMetricFamily(
+        refused = CounterMetricFamily(
             f"{_PREFIX}_cache_refused_objects",
-            "Objects of a namespace that its memory budget refused, since the start.",
+            "Objects of a namespace that its memory budget refused.",
             labels=("namespace",),
         )
-        for family, values in ((used, self._budget.used()), (refused, self._budget.refused())):
-            for namespace, value in nlargest(_MAX_OWNERS, values.items(), key=lambda pair: pair[1]):
-                family.add_metric((namespace,), value)
+        for namespace, value in _largest(self._budget.used()):
+            used.add_metric((namespace,), value)
+        for namespace, value in _largest(self._budget.refused()):
+            refused.add_metric((namespace,), value)
         yield from (used, refused)
+
+
+def _largest(values: Mapping[str, int]) -> list[tuple[str, int]]:
+    return nlargest(_MAX_OWNERS, values.items(), key=lambda pair: pair[1])
 
 
 def _cluster_labels(key: ClusterKey) -> tuple[str, str]:

@@ -66,6 +66,7 @@ from signer.verify.parse import (
     ParsedRequest,
     parse_request,
 )
+from signer.verify.platform_keys import PlatformKeySource
 from signer.verify.recognize import CsrKind, recognize_csr
 
 _logger = logging.getLogger(__name__)
@@ -123,6 +124,7 @@ class Reconciler:
     challenge_keys: ChallengeKeySource
     authorities: AuthoritySource
     rate_limiter: RateLimiter
+    platforms: PlatformKeySource
     note_machine: Callable[[MachineCondition], None]
     """Remembers what became of a Machine; another thread writes it."""
     note_key_request: Callable[[ClusterKey, Machine, str, Callable[[], OfferedKey]], None]
@@ -355,6 +357,7 @@ class _Reconciliation:
             anchors=self._rules.anchors,
             now=now,
             trace=self._record_check,
+            platforms=self._common.platforms,
         )
 
     def _record_check(self, _: str, proved: T) -> T:

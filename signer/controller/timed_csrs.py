@@ -2,14 +2,20 @@
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from common.names import CHALLENGE_ANNOTATION
-from signer.controller.circuit_breaker import SLOW_CALL_SECONDS
 from signer.controller.cluster_context import CsrWriter
 from signer.model import Csr
 
 T = TypeVar("T")
+
+SLOW_CALL_SECONDS: Final = 3.0
+"""A healthy API server answers a write within one second. A call may take half a minute to fail.
+
+Only the duration of a call counts for the circuit breaker of a cluster. A call that fails fast
+holds no worker, and a requester can make its own request fail (422).
+"""
 
 
 class TimedCsrWriter:

@@ -46,6 +46,8 @@ NotifyFunc = Callable[[ClusterKey | None, str | None], None]
 """Called with a Cluster and a name that changed; `None` means any."""
 
 _CAPI: Final = "cluster.x-k8s.io"
+_PAGE_SIZE: Final = 500
+"""Objects of one answer; a page that exceeds the size limit is read again with fewer."""
 _DISCOVERY_THREADS: Final = 4
 """They read where the API server keeps its kinds, before each list."""
 
@@ -182,7 +184,8 @@ class ManagementCluster(ManagementCaches):
         read: Callable[[Source], V],
         cache: Cache[V],
     ) -> None:
-        self._starter.start(ResourceSpec(plural=plural, path=path, read=read), cache)
+        resource = ResourceSpec(plural=plural, path=path, read=read, page_size=_PAGE_SIZE)
+        self._starter.start(resource, cache)
 
     def _cluster_changed(self, cluster: ClusterObject) -> None:
         if cluster.infrastructure is not None:

@@ -7,10 +7,11 @@ workload clusters of its Clusters, counts for it.
 import dataclasses
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
+from operator import attrgetter
 from threading import Lock
 from typing import Final
 
@@ -87,24 +88,26 @@ def deep_size(value: object) -> int:
     The size in memory is not the size on the wire: of the 20 KB of a Node, 200 bytes are stored,
     and a string with one character outside ASCII may use four times its bytes.
     """
-    size, rest = 0, [value]
-    while rest:
-        part = rest.pop()
-        size += sys.getsizeof(part)
+    parts = [value]
+    for part in parts:  # grows during the loop
         if type(part) in _LEAVES:
             continue
-        if isinstance(part, dict):
-            rest += part.keys()
-            rest += part.values()
-        elif isinstance(part, (tuple, list, set, frozenset)):
-            rest += part
+        if isinstance(part, (tuple, list, set, frozenset)):
+            parts += part
+        elif isinstance(part, dict):
+            parts += part.keys()
+            parts += part.values()
         else:
-            names = _field_names(type(part))  # type: ignore[arg-type] # mypy sees no hash of a type
-            rest += [getattr(part, name) for name in names]
-    return size
+            read_fields = _fields_reader(type(part))  # type: ignore[arg-type] # mypy sees no hash
+            parts += read_fields(part)
+    return sum(map(sys.getsizeof, parts))
 
 
 @cache
-def _field_names(kind: type[object]) -> tuple[str, ...]:
-    """Return the fields of a dataclass; of any other type none."""
-    return tuple(f.name for f in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else ()
+def _fields_reader(kind: type[object]) -> Callable[[object], tuple[object, ...]]:
+    """Return a function that returns the fields of a dataclass; of any other type none."""
+    names = [f.name for f in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
+    if len(names) > 1:
+        return attrgetter(*names)
+    # With a single name, `attrgetter` returns no tuple.
+    return lambda part: tuple(getattr(part, name) for name in names)

@@ -5,28 +5,20 @@ decodes it. Redirects are never followed, and the server's text goes to the oper
 """
 
 import json
-import queue
-import time
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Final, TypeVar
 
-import urllib3
+import h11
 
 from common.errors import ApiServerUnavailable
+from signer.kube.connection_pool import ConnectionPool, ContentTooLarge, HttpRequest
 from signer.kube.cpu_budget import CpuShare
 from signer.kube.decode import Json, Source
-from signer.kube.endpoint import (
-    ANSWER_SECONDS,
-    CONNECT_SECONDS,
-    SOCKET_OPTIONS,
-    Endpoint,
-    unreachable,
-)
+from signer.kube.endpoint import Endpoint, invalid_request, unreachable
 from signer.kube.kubeconfig import Connection
-from signer.kube.tls import deadline_socket
 
 V = TypeVar("V")
 
@@ -35,11 +27,6 @@ MAX_MANAGEMENT_RESPONSE: Final = 16 << 20
 MAX_WORKLOAD_RESPONSE: Final = 4 << 20
 """Bytes of one answer of a workload cluster: one object of etcd's 1.5 MiB, its base64 and escapes.
 Reading a longer list takes more pages."""
-_CHUNK: Final = 64 << 10
-_MAX_IDLE_CONNECTIONS: Final = 64
-"""Workers send requests to the management cluster at the same time."""
-_IDLE_SECONDS: Final = 10.0
-"""After which connections that wait for a request are closed."""
 _NO_QUERY: Final[Mapping[str, str]] = MappingProxyType({})
 _MERGE_PATCH: Final = "application/merge-patch+json"
 _JSON_PATCH: Final = "application/json-patch+json"
@@ -101,8 +88,7 @@ class ApiClient:
         self.endpoint = Endpoint(connection, user_agent=user_agent)
         self.max_response = max_response
         self.cpu = cpu
-        self._pool = _pool(self.endpoint, cpu)
-        self._used_at = time.monotonic()
+        self._connections = ConnectionPool(self.endpoint, cpu, max_content=max_response)
 
     def get(
         self,
@@ -156,22 +142,11 @@ class ApiClient:
 
     def close(self) -> None:
         """Close the idle connections; later requests fail."""
-        self._pool.close()
+        self._connections.close()
 
     def close_idle_connections(self) -> None:
         """Close the idle connections if there was no request for some seconds."""
-        connections = self._pool.pool
-        if connections is None or time.monotonic() - self._used_at < _IDLE_SECONDS:
-            return
-        for _ in range(_MAX_IDLE_CONNECTIONS):
-            try:
-                connection = connections.get_nowait()
-            except queue.Empty:
-                return
-            if connection is None:
-                # The pool is last in, first out: only places without connection are left.
-                return
-            connection.close()
+        self._connections.close_idle()
 
     def _call(self, request: _Request, accepted: Container[int]) -> Response:
         if self.cpu is not None:
@@ -187,59 +162,25 @@ class ApiClient:
 
     def _exchange(self, request: _Request) -> tuple[int, bytes]:
         """Send a request and read its whole answer."""
-        try:
-            with self._send(request) as response:
-                return response.status, self._read_content(response)
-        except (urllib3.exceptions.HTTPError, OSError) as e:
-            raise unreachable(e) from e
-
-    def _send(self, request: _Request) -> urllib3.BaseHTTPResponse:
         headers = self.endpoint.headers()
         if request.body is not None:
             headers["Content-Type"] = request.media
-        self._used_at = time.monotonic()
-        return self._pool.urlopen(
-            request.method,
-            self.endpoint.target(request.path, request.query),
-            body=None if request.body is None else json.dumps(request.body).encode(),
+        http_request = HttpRequest(
+            method=request.method,
+            target=self.endpoint.target(request.path, request.query),
             headers=headers,
-            timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=ANSWER_SECONDS),
-            redirect=False,
-            preload_content=False,
-            decode_content=False,
+            body=None if request.body is None else json.dumps(request.body).encode(),
         )
-
-    def _read_content(self, response: urllib3.BaseHTTPResponse) -> bytes:
-        content = bytearray()
-        for chunk in response.stream(_CHUNK, decode_content=False):
-            content += chunk
-            if len(content) > self.max_response:
-                raise PageTooLarge
-        return bytes(content)
+        try:
+            return self._connections.exchange(http_request)
+        except ContentTooLarge as e:
+            raise PageTooLarge from e
+        except h11.LocalProtocolError as e:
+            raise invalid_request() from e
+        except (OSError, h11.RemoteProtocolError, ValueError) as e:
+            raise unreachable(e) from e
 
     def _unexpected_status(
         self, request: _Request, status: int, content: bytes
     ) -> ApiServerUnavailable:
         return self.endpoint.unexpected_status(f"{request.method} {request.path}", status, content)
-
-
-def _pool(endpoint: Endpoint, cpu: CpuShare | None) -> urllib3.HTTPSConnectionPool:
-    """Return connections on which no answer takes longer than `ANSWER_SECONDS`.
-
-    A `PoolManager` would look the one server up again for each request.
-    """
-    context = endpoint.context
-    context.sslsocket_class = (
-        deadline_socket(ANSWER_SECONDS)
-        if cpu is None
-        else deadline_socket(ANSWER_SECONDS, cpu.charge)
-    )
-    return urllib3.HTTPSConnectionPool(
-        endpoint.host,
-        endpoint.port,
-        maxsize=_MAX_IDLE_CONNECTIONS,
-        ssl_context=context,
-        server_hostname=endpoint.server_name,
-        socket_options=SOCKET_OPTIONS,
-        retries=False,
-    )

@@ -4,9 +4,7 @@ import socket
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
-from urllib.parse import urlencode
-
-import urllib3
+from urllib.parse import quote, urlencode, urlsplit
 
 from common.errors import ApiServerUnavailable
 from signer.kube.kubeconfig import Connection
@@ -17,6 +15,8 @@ ANSWER_SECONDS: Final = 30.0
 """For a whole answer, also one that a server sends byte by byte to hold a worker."""
 
 _HTTPS_PORT: Final = 443
+_IN_PATH: Final = "/%:@!$&'()*+,;=~"
+"""Characters that the path of a URL may have besides letters, digits and `-._` (RFC 3986)."""
 
 # TCP detects after half a minute that the peer no longer answers, also during an idle watch.
 SOCKET_OPTIONS: Final = (
@@ -36,16 +36,17 @@ class Endpoint:
 
         Raises `KubeconfigRefused` when OpenSSL cannot use them.
         """
-        address = urllib3.util.parse_url(connection.server)
-        self.host = (address.host or "").strip("[]")
+        address = urlsplit(connection.server)
+        self.host = address.hostname or ""
         self.port = address.port or _HTTPS_PORT
+        self.host_header = address.netloc
         self.unauthorized = False
         """Whether the server has refused the credential."""
         self.server_name = connection.server_name
         self.context = client_context(connection)
         self.connection = connection
         self._user_agent = user_agent
-        self._prefix = (address.path or "").rstrip("/")
+        self._prefix = quote(address.path, safe=_IN_PATH).rstrip("/")
 
     def target(self, path: str, query: Mapping[str, str]) -> str:
         """Return the request target of a path below the server's URL."""
@@ -77,6 +78,11 @@ class Endpoint:
         if self.connection.token_file is not None:
             return self.connection.token_file.read_text(encoding="ascii").strip()
         return self.connection.token
+
+
+def invalid_request() -> ApiServerUnavailable:
+    """Return the error for a request that HTTP does not allow; it hides the token of the header."""
+    return unreachable(ValueError("a header of the request is invalid"))
 
 
 def unreachable(error: Exception) -> ApiServerUnavailable:

@@ -21,9 +21,9 @@ from signer.kube.tls import DeadlineExceeded
 
 T = TypeVar("T")
 
-_PIECE: Final = 16 << 10
+PIECE: Final = 16 << 10
 """Bytes that are read at once: one TLS record."""
-_MAX_HEAD: Final = 64 << 10
+MAX_HEAD: Final = 64 << 10
 """Bytes of a status line with its headers, and of the header of a chunk."""
 _EVENTS_PER_TURN: Final = 64
 """HTTP chunks that are parsed until the other tasks get their turn: some milliseconds."""
@@ -42,9 +42,9 @@ class HttpConnection:
         self._tls = endpoint.context.wrap_bio(
             self._incoming, self._outgoing, server_hostname=endpoint.server_name or endpoint.host
         )
-        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MAX_HEAD)
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
         self._cpu = cpu
-        self._host = endpoint.host
+        self._host = endpoint.host_header
         self._until = self._silence = math.inf
         self._events = 0
 
@@ -141,7 +141,7 @@ class HttpConnection:
         """Give more of the server's bytes to the HTTP parser."""
         while True:
             try:
-                data = self._tls.read(_PIECE)
+                data = self._tls.read(PIECE)
             except ssl.SSLWantReadError:
                 await self._flush()
                 await self._receive()
@@ -165,7 +165,7 @@ class HttpConnection:
         self._require_time()
         if self._cpu is not None:
             self._cpu.charge()
-        data = await self._wait(asyncio.get_running_loop().sock_recv(self._socket, _PIECE))
+        data = await self._wait(asyncio.get_running_loop().sock_recv(self._socket, PIECE))
         self._begin()
         if data:
             self._incoming.write(data)

@@ -20,6 +20,7 @@ from signer.kube.endpoint import (
     ANSWER_SECONDS,
     CONNECT_SECONDS,
     SOCKET_OPTIONS,
+    invalid_request,
     unreachable,
 )
 from signer.kube.http_connection import HttpConnection, SilenceExceeded
@@ -112,9 +113,8 @@ class ApiStream:
         try:
             yield
         except h11.LocalProtocolError as e:
-            # Its text may have the token.
             self.close()
-            raise unreachable(ValueError("a header of the request is invalid")) from e
+            raise invalid_request() from e
         except (OSError, h11.RemoteProtocolError, ValueError) as e:
             self.close()
             raise unreachable(e) from e

@@ -1,60 +1,14 @@
 """TLS to one API server: only its own CA is trusted, and keys are never written to a disk."""
 
-import math
 import os
 import ssl
-import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from signer.errors import KubeconfigRefused
 from signer.kube.kubeconfig import ClientCertificate, Connection
 
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
-
 
 class DeadlineExceeded(TimeoutError):
     """An answer is not whole in time; unlike a silent server, this one may still send bytes."""
-
-
-def deadline_socket(whole: float, pause: Callable[[], float] = lambda: 0.0) -> type[ssl.SSLSocket]:
-    """Return a socket class that ends each answer after `whole` seconds, whatever its timeout.
-
-    It waits for the seconds that `pause` returns before it reads more.
-
-    A timeout starts again with each byte. Without this limit a server that sends single bytes would
-    hold its reader without end, in the headers or in the content.
-    """
-
-    class Bounded(ssl.SSLSocket):
-        _silence: float | None = None
-        _until = math.inf
-
-        def settimeout(self, value: float | None, /) -> None:
-            # urllib3 sets the timeout before it reads each answer.
-            self._silence, self._until = value, time.monotonic() + whole
-            super().settimeout(value)
-
-        def recv_into(
-            self, buffer: "WriteableBuffer", nbytes: int | None = None, flags: int = 0
-        ) -> int:
-            seconds = pause()
-            left = self._until - time.monotonic()
-            if seconds > 0:
-                time.sleep(max(0.0, min(seconds, left)))
-                left = self._until - time.monotonic()
-            if left <= 0:
-                raise DeadlineExceeded("the answer takes too long")
-            super().settimeout(left if self._silence is None else min(left, self._silence))
-            try:
-                return super().recv_into(buffer, nbytes, flags)
-            except TimeoutError as e:
-                if time.monotonic() < self._until:
-                    raise
-                raise DeadlineExceeded("the answer takes too long") from e
-
-    return Bounded
 
 
 def client_context(connection: Connection) -> ssl.SSLContext:

@@ -37,7 +37,8 @@ _ABSENT_SECONDS: Final = 60.0
 _LONG_WATCH: Final = 30.0
 """Seconds after which the end of a watch is no failure, even if it brought no event."""
 _VALUES_PER_TURN: Final = 100
-"""Values of a list whose handlers are called until the other reflectors get their turn."""
+"""Values of a list until the other reflectors get their turn: when they are read, and when their
+handlers are called."""
 _FORBIDDEN: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 
 
@@ -183,7 +184,9 @@ class Reflector(Generic[V]):
         """Store a list in the cache; return its version."""
         loading, version = self._cache.begin_load(), ""
         async for page in self._pages():
-            for item in page.items or ():
+            for number, item in enumerate(page.items or (), 1):
+                if number % _VALUES_PER_TURN == 0:
+                    await self._source.yield_cpu()
                 entry = self._read(item)
                 if entry is not None:
                     loading.store(*entry)

@@ -16,7 +16,6 @@ from signer.kube.client import ApiClient
 from signer.model import AttestedNodeObject
 from signer.operator_cli.errors import EXIT_OK, EXIT_UNDECIDED
 from signer.operator_cli.session import Session
-from signer.operator_cli.snapshot import Selection, take_snapshot
 from signer.operator_cli.workloads import Unreachable, for_each_workload
 
 _BINDING: Final = (
@@ -34,23 +33,22 @@ def await_end_of_credentials(session: Session, key_name: str) -> int:
 
     Raises `CommandError` if the nodes cannot be read.
     """
-    with session.progress("reading the nodes of the key"):
-        snapshot = take_snapshot(session.api, Selection())
+    snapshot = session.snapshot()
     nodes = snapshot.nodes_by_key.get(key_name, ())
     clusters = [c for c in snapshot.clusters if any(n.cluster == c.key for n in nodes)]
     results = for_each_workload(session, clusters, partial(_await_in_cluster, nodes))
     if not nodes:
-        session.stdout.write("no node has a certificate with this key\n")
-    status = EXIT_OK
+        session.stdout.write("no node is recorded with this key\n")
+    problems = {node.cluster: "the Cluster does not exist" for node in nodes}
     for cluster, result in zip(clusters, results, strict=True):
-        place = f"Cluster {cluster.key.namespace}/{cluster.key.name}"
-        problem = result.reason if isinstance(result, Unreachable) else result
+        problems[cluster.key] = result.reason if isinstance(result, Unreachable) else result
+    for key, problem in problems.items():
+        place = f"Cluster {key.namespace}/{key.name}"
         if problem:
             session.warn(f"{place}: certificates of the node did not end: {problem}")
-            status = EXIT_UNDECIDED
         else:
             session.stdout.write(f"{place}: the node can no longer write with its certificates\n")
-    return status
+    return EXIT_UNDECIDED if any(problems.values()) else EXIT_OK
 
 
 def _await_in_cluster(

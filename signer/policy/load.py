@@ -17,6 +17,7 @@ from signer.policy.policy import (
     ClusterSelector,
     FirstJoinRules,
     KubeletServingMode,
+    PlatformRules,
     Policy,
     PolicyMode,
     PolicySet,
@@ -135,9 +136,10 @@ def _whole_spec(name: str, spec: Section) -> Policy:
 
 
 def _spec(name: str, spec: Section) -> Policy:
-    trust, authorities, revocations, without_usage = _endorsement_key(
-        spec.section("endorsementKey")
-    )
+    endorsement_key = spec.section("endorsementKey")
+    trust, authorities, revocations, without_usage = _endorsement_key(endorsement_key)
+    platform = _platform(endorsement_key, trust)
+    endorsement_key.reject_unknown_keys()
     pcrs = spec.section("pcrs")
     selection = read_selection(pcrs, _DEFAULTS.pcr_selection)
     mode = pcrs.choice("mode", _DEFAULTS.pcr_mode)
@@ -157,6 +159,7 @@ def _spec(name: str, spec: Section) -> Policy:
             spec.strings("bootstrapGroups", tuple(_DEFAULTS.bootstrap_groups))
         ),
         trust=trust,
+        platform=platform,
         certificate_authorities=authorities,
         certificate_revocation_lists=revocations,
         allow_certificates_without_usage=without_usage,
@@ -235,8 +238,27 @@ def _endorsement_key(section: Section) -> tuple[TrustMode, tuple[str, ...], tupl
         ):
             if key in section:
                 section.add_problem(f"must be absent with trust {trust.value}", key)
-    section.reject_unknown_keys()
     return trust, authorities, revocations, without_usage
+
+
+def _platform(endorsement_key: Section, trust: TrustMode) -> PlatformRules | None:
+    if "platform" not in endorsement_key:
+        return None
+    if not trust.needs_record:
+        endorsement_key.add_problem(f"must be absent with trust {trust.value}", "platform")
+    section = endorsement_key.section("platform")
+    rules = PlatformRules(
+        type=section.text("type"),
+        credentials_file=section.text("credentialsFile"),
+        locations=frozenset(section.strings("locations", ())),
+    )
+    if "locations" not in section:
+        # Tenants write provider IDs: without a list they could name any place.
+        section.add_problem("is required", "locations")
+    if rules.credentials_file and not rules.credentials_file.startswith("/"):
+        section.add_problem("must be an absolute path", "credentialsFile")
+    section.reject_unknown_keys()
+    return rules
 
 
 def _schemes(section: Section) -> frozenset[str]:

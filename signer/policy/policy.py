@@ -171,6 +171,18 @@ class EventLogRules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlatformRules:
+    """The platform that knows the endorsement keys of Machines without a registered key (E2)."""
+
+    type: str
+    """Name of an entry point of the group `node_attestation.platforms`."""
+    credentials_file: str
+    """Path of the file with the credentials of one account of the platform."""
+    locations: frozenset[str]
+    """What provider IDs may name, such as regions of AWS or projects of Google Cloud."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """The rules for some Clusters."""
 
@@ -182,6 +194,7 @@ class Policy:
     minimum_version: str = SUPPORTED_VERSIONS[0]
     bootstrap_groups: frozenset[str] = frozenset({"system:bootstrappers"})
     trust: TrustMode = TrustMode.REGISTERED
+    platform: PlatformRules | None = None
     certificate_authorities: tuple[str, ...] = ()
     """Paths of files or directories, which `signer.trust_bundles` reads."""
     certificate_revocation_lists: tuple[str, ...] = ()

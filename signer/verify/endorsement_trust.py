@@ -1,8 +1,10 @@
 """Decides whether the endorsement key is trusted for this Machine, and on what basis (E2).
 
-A record says whose TPM it is. A certificate only says that it is a genuine TPM, and a first use
-says nothing. Without a record, a key is accepted when it already has the claim, or when it makes
-the first claim under safe conditions. Source: docs/protocol.md section 5, "E2, policies".
+A record says whose TPM it is. An operator makes it. Where there is none, and the policy names a
+platform, the answer of the platform counts as a record. A certificate only says that it is a
+genuine TPM, and a first use says nothing. Without a record, a key is accepted when it already has
+the claim, or when it makes the first claim under safe conditions. Source: docs/protocol.md section
+5, "E2, policies".
 """
 
 from collections.abc import Sequence
@@ -41,13 +43,17 @@ def verify_endorsement_trust(
         EndorsementKeyMismatch: another key is on record, for the Machine or for the node name.
         EndorsementKeyNotRegistered: no key is on record, and the policy requires a record.
         EndorsementKeyRecordInvalid: a record cannot be read, so it may name this key.
+        PlatformUnavailable, PlatformQueryFailed, PlatformLocationNotAllowed, PlatformAnswerPending:
+            the platform may know this key, and has not answered.
         Denied: the certificate that the policy requires fails, with its reason.
         NodeRefMismatch, OperatorActionRequired: a first claim without a record is not safe here.
 
     """
     inventory, trust = context.inventory, context.policy.trust
     _require_name_not_registered_to_others(key, verified, inventory)
-    on_record = _is_on_record(key, verified, inventory)
+    on_record = _is_on_record(key, verified, inventory) or _is_key_of_platform(
+        key, verified.machine, context
+    )
     if trust.needs_record and not on_record:
         raise EndorsementKeyNotRegistered("no endorsement key is on record for this Machine")
     if trust.needs_certificate:
@@ -92,6 +98,24 @@ def _is_on_record(key: EndorsementKey, verified: VerifiedMachine, inventory: Inv
     if registered:
         raise EndorsementKeyMismatch("another endorsement key is on record for this Machine")
     return False
+
+
+def _is_key_of_platform(
+    key: EndorsementKey, machine: Machine, context: VerificationContext
+) -> bool:
+    """Return whether the platform gives this key; refuse it when the platform gives other keys.
+
+    Called for a Machine without any record: a registration by an operator needs no platform, and no
+    platform can contradict it.
+    """
+    rules = context.policy.platform
+    if rules is None:
+        return False
+    namespace = context.inventory.cluster().key.namespace
+    keys = context.platforms.keys(namespace, machine.provider_id, rules, expected=key.name)
+    if keys and key.name not in keys:
+        raise EndorsementKeyMismatch("the platform gives another endorsement key for this Machine")
+    return key.name in keys
 
 
 def _has_claim(key: EndorsementKey, verified: VerifiedMachine, inventory: Inventory) -> bool:

@@ -4,12 +4,14 @@ The requester wrote all of these bytes. A parsed value is well-formed and signed
 proves nothing yet. Source: docs/protocol.md sections 2, 4 and 5.
 """
 
+import binascii
 from dataclasses import dataclass
 from typing import Final
 
 from common.csr import decode_plain_request, decode_request
 from common.errors import ExtensionNotAllowed, TooLarge
 from common.evidence import Answer, Offer, decode_attestation_data
+from common.names import PEM_DATA
 from common.pkcs10 import Pkcs10, parse_pkcs10
 from signer.errors import ProviderIDMissing, RequestKeyWeak
 from signer.model import Csr
@@ -19,6 +21,10 @@ from signer.verify.weak_keys import WeakKey, reject_weak_key
 MAX_ANNOTATIONS: Final = 32 * 1024
 """Bytes of all annotations of a CSR as JSON (P1): four times the largest challenge. The API server
 accepts 256 KiB from the requester, and each watch event of the CSR repeats them."""
+
+_DATA_BEGIN: Final = f"-----BEGIN {PEM_DATA}-----\n".encode()
+_START_OF_DATA: Final = 64
+"""Characters of base64 in the first line of a PEM block: version and kind come first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +76,22 @@ def parse_request(csr: Csr, kind: CsrKind) -> ParsedRequest:
     if isinstance(evidence, Answer):
         return ParsedAnswer(request=request, provider_id=provider_id, evidence=evidence)
     return ParsedOffer(request=request, provider_id=provider_id, evidence=evidence)
+
+
+def seems_answer(request: bytes) -> bool:
+    """Return whether unverified bytes seem to be an answer, as the authenticator encodes it.
+
+    It decides only when the request has its turn, so it reads no more than the start of the data.
+    """
+    begin = request.find(_DATA_BEGIN)
+    if begin < 0:
+        return False
+    begin += len(_DATA_BEGIN)
+    try:
+        start = binascii.a2b_base64(request[begin : begin + _START_OF_DATA])
+    except binascii.Error:
+        return False
+    return b'"kind":"answer"' in start
 
 
 def _parse_pkcs10(der: bytes) -> Pkcs10:

@@ -212,6 +212,7 @@ def _reconciler(scenario: Scenario, claims: ClaimStore) -> Reconciler:
         challenge_keys=_FixedChallengeKeys(value=scenario.challenge_keys),
         authorities=_FixedAuthority(),
         rate_limiter=ChallengeRateLimiter(lambda: 0.0),
+        platforms=scenario.platforms,
         note_machine=lambda _: None,
         note_key_request=lambda *_: None,
         now=lambda: scenario.now,
@@ -278,6 +279,7 @@ def _state(scenario: Scenario) -> _State:
             scenario.cluster,
         ),
         *(machines, tuple(scenario.inventory.nodes), scenario.inventory.filled),
+        *(dict(scenario.platforms.names), scenario.platforms.error),
     )
     return _State(
         keys=dict(scenario.store.keys), nodes=dict(scenario.store.nodes), settings=settings

@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 from signer.policy import TrustMode
-from tests.builders.scenario import Scenario
+from tests.builders.scenario import Scenario, key_name
 from tests.builders.software_tpm import AK_KINDS, attestation_key
+from tests.fakes.platforms import RULES
 
 OTHER_ID = "metal://rack-1/slot-2"
 OTHER_NODE = "node-2.example"
@@ -23,6 +24,15 @@ def first_use() -> Scenario:
     scenario = Scenario()
     scenario.policy = replace(scenario.policy, trust=TrustMode.FIRST_USE)
     scenario.change_machine(registered_keys=())
+    return scenario
+
+
+def platform_scenario() -> Scenario:
+    """Join with an endorsement key that only the platform of the Machine knows."""
+    scenario = Scenario()
+    scenario.policy = replace(scenario.policy, platform=RULES)
+    scenario.change_machine(registered_keys=())
+    scenario.platforms.names[scenario.provider_id] = [key_name(scenario.ek)]
     return scenario
 
 

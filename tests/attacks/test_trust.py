@@ -27,6 +27,10 @@ from signer.errors import (
     NodeNameReserved,
     NodeOfAnotherMachine,
     OperatorActionRequired,
+    PlatformAnswerPending,
+    PlatformLocationNotAllowed,
+    PlatformQueryFailed,
+    PlatformUnavailable,
 )
 from signer.model import Csr, Node, RegisteredKey, Registration, Release, TrustBasis
 from signer.verify.request import ENTRY_USER
@@ -37,7 +41,7 @@ from tests.attacks.runner import (
     assert_refused,
     reconcile_once,
 )
-from tests.attacks.scenarios import OTHER_ID, OTHER_NODE, first_use
+from tests.attacks.scenarios import OTHER_ID, OTHER_NODE, first_use, platform_scenario
 from tests.builders.scenario import (
     ABROAD,
     HOME,
@@ -90,6 +94,24 @@ def unreadable(*keys: RegisteredKey) -> Mutation:
 
     def mutate(scenario: Scenario) -> None:
         scenario.change_machine(registered_keys=keys, registered_keys_error="annotation: not PEM")
+
+    return mutate
+
+
+def platform_gives(*keys: TpmKey) -> Mutation:
+    """Let the platform give these keys for the Machine."""
+
+    def mutate(scenario: Scenario) -> None:
+        scenario.platforms.names[PROVIDER_ID] = [key_name(key) for key in keys]
+
+    return mutate
+
+
+def platform_fails(error: type[AttestationError]) -> Mutation:
+    """Let the platform give no answer."""
+
+    def mutate(scenario: Scenario) -> None:
+        scenario.platforms.error = error("no answer")
 
     return mutate
 
@@ -313,6 +335,52 @@ NO_RECORD = [
         registered(provider_id=""),
     ),
 ]
+PLATFORM = [
+    attack(
+        "E2",
+        "another TPM than the one of the platform",
+        EndorsementKeyMismatch,
+        stranger,
+        platform_scenario,
+    ),
+    attack(
+        "E2",
+        "a Machine with the provider ID of an instance without a TPM",
+        EndorsementKeyNotRegistered,
+        platform_gives(),
+        platform_scenario,
+    ),
+    attack(
+        "E2",
+        "a Machine with the provider ID of another tenant's instance",
+        EndorsementKeyMismatch,
+        platform_gives(STRANGER),
+        platform_scenario,
+    ),
+    attack(
+        "E2",
+        "a key that the platform gives, against a registered one",
+        EndorsementKeyMismatch,
+        records(record_of(STRANGER)),
+        platform_scenario,
+    ),
+    attack(
+        "E2",
+        "a key that the platform gives, and an unreadable record",
+        EndorsementKeyRecordInvalid,
+        unreadable(),
+        platform_scenario,
+    ),
+    *(
+        attack("E2", name, error, platform_fails(error), platform_scenario)
+        for name, error in {
+            "a provider ID that the policy does not allow": PlatformLocationNotAllowed,
+            "a platform that refuses the query": PlatformQueryFailed,
+            "a platform that does not answer": PlatformUnavailable,
+            "a platform that has not answered yet": PlatformAnswerPending,
+        }.items()
+    ),
+]
 UNREADABLE = [
     attack("E2", "an unreadable record", EndorsementKeyRecordInvalid, unreadable()),
     attack(
@@ -438,11 +506,12 @@ HELD = [
         "K2", "the name of a node that is being deleted", NodeNameReserved, name_of_the_deleting
     ),
 ]
-ATTACKS = MISMATCHES + NO_RECORD + UNREADABLE + FIRST_USES + HELD
+ATTACKS = MISMATCHES + NO_RECORD + PLATFORM + UNREADABLE + FIRST_USES + HELD
 
 
 @pytest.mark.parametrize(
-    "scenario", [Scenario, first_use, first_use_by_any_token, first_use_renewed]
+    "scenario",
+    [Scenario, first_use, first_use_by_any_token, first_use_renewed, platform_scenario],
 )
 def test_the_good_case_passes(scenario: Callable[[], Scenario]) -> None:
     assert_issued(scenario)

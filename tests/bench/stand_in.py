@@ -30,6 +30,9 @@ from common.names import (
     CLIENT_USAGES,
     ENDORSEMENT_KEY_ANNOTATION,
 )
+from signer.model import ClusterKey
+from tests.bench import attested_machines
+from tests.bench.attested_machines import NODES
 from tests.bench.software_node import SoftwareNode
 from tests.bench.stand_in_server import CAPI, CSRS, Answer, Connection, Server
 from tests.bench.stand_in_store import Json
@@ -144,6 +147,16 @@ class Bench:
             node = StormNode(server, name, number, config["endorsement"])
             self.nodes.append(node)
             self._create(f"{CAPI}/machines", name, node.register())
+        for number in range(config["attested"]):
+            self._add_attested(server, ClusterKey(namespace=name, name=name), number)
+
+    def _add_attested(self, server: Server, cluster: ClusterKey, number: int) -> None:
+        self._create(
+            f"{CAPI}/machines", cluster.namespace, attested_machines.machine(cluster, number)
+        )
+        for path, body in attested_machines.claims(cluster, number):
+            self.management.store.create(path, body)
+        server.store.create(NODES, attested_machines.node(cluster, number))
 
     def _create(self, path: str, namespace: str, body: Json) -> None:
         body["metadata"]["namespace"] = namespace

@@ -27,8 +27,13 @@ from tests.harness.signer import Signer
 class StandIn:
     """The stand-in process."""
 
-    def __init__(self, directory: Path, stack: ExitStack, *, clusters: int, nodes: int) -> None:
-        """Start it with a number of workload clusters, and `nodes` in all of them together."""
+    def __init__(
+        self, directory: Path, stack: ExitStack, *, clusters: int, nodes: int, attested: int = 0
+    ) -> None:
+        """Start it with a number of workload clusters.
+
+        All clusters together have `nodes` that join, and `attested` Machines whose nodes have.
+        """
         directory.mkdir()
         authority = pki.Authority.make("stand-in", pki.ec_key())
         self._ca = directory / "ca.crt"
@@ -45,6 +50,7 @@ class StandIn:
             "management_port": port,
             "workload_ports": [process.free_port() for _ in range(clusters)],
             "nodes": nodes // clusters,
+            "attested": attested // clusters,
             "authority": AUTHORITY,
             "endorsement": ENDORSEMENT,
             "delay": DELAY,
@@ -72,9 +78,9 @@ class StandIn:
         """Return the signer's kubeconfig."""
         return kubeconfig.with_token(self.url, self._ca.read_bytes(), "token")
 
-    def storm(self, name: str, signer: Signer) -> Phase:
+    def storm(self, name: str, *signers: Signer) -> Phase:
         """Run one phase to its end."""
-        before = cpu_seconds(signer.pid)
+        before = sum(cpu_seconds(signer.pid) for signer in signers)
         self._session.post(f"{self.url}/bench/{name}", timeout=TIMEOUT).raise_for_status()
         deadline = time.monotonic() + TIMEOUT
         while True:
@@ -82,13 +88,13 @@ class StandIn:
             if len(result["latencies"]) == result["nodes"]:
                 break
             assert time.monotonic() < deadline, f"{len(result['latencies'])} of {result['nodes']}"
-            assert is_running(signer.pid), "the signer has ended"
+            assert all(is_running(signer.pid) for signer in signers), "a signer has ended"
             time.sleep(0.25)
         return Phase(
             name=name,
             seconds=result["last"] - result["filed"],
             latencies=sorted(result["latencies"]),
-            cpu=cpu_seconds(signer.pid) - before,
+            cpu=sum(cpu_seconds(signer.pid) for signer in signers) - before,
             calls=result["calls"],
         )
 

@@ -4,6 +4,12 @@ from signer.policy import TrustMode
 
 A, B = "aa" * 32, "bb" * 32
 
+PLATFORM: dict[str, object] = {
+    "type": "aws",
+    "credentialsFile": "/etc/signer/aws/team-a",
+    "locations": ["eu-central-1", "eu-west-1"],
+}
+
 EVERY_SETTING: dict[str, object] = {
     "clusterSelector": {"namespaces": ["team-a", "team-b"], "matchLabels": {"stage": "test"}},
     "mode": "Attestation",
@@ -15,6 +21,7 @@ EVERY_SETTING: dict[str, object] = {
         "certificateAuthorities": ["/etc/signer/authorities"],
         "certificateRevocationLists": ["/etc/signer/lists"],
         "allowCertificatesWithoutUsage": True,
+        "platform": PLATFORM,
     },
     "attestationKey": {"schemes": ["ecdsa-p384-sha384", "rsapss-3072-sha256"]},
     "pcrs": {
@@ -115,6 +122,39 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
     "authorities without Certified": (
         {"endorsementKey": {"certificateAuthorities": ["/a"]}},
         "spec.endorsementKey.certificateAuthorities: must be absent with trust Registered",
+    ),
+    **{
+        f"platform without {key}": (
+            {"endorsementKey": {"platform": {k: v for k, v in PLATFORM.items() if k != key}}},
+            f"spec.endorsementKey.platform.{key}: {problem}",
+        )
+        for key, problem in {
+            "type": "must be a non-empty string",
+            "credentialsFile": "must be a non-empty string",
+            "locations": "is required",
+        }.items()
+    },
+    **{
+        f"platform with trust {trust}": (
+            {"endorsementKey": {"trust": trust, "platform": PLATFORM, **rules}},
+            f"spec.endorsementKey.platform: must be absent with trust {trust}",
+        )
+        for trust, rules in {
+            "FirstUse": {},
+            "Certified": {"certificateAuthorities": ["/a"]},
+        }.items()
+    },
+    "platform without allowed locations": (
+        {"endorsementKey": {"platform": {**PLATFORM, "locations": []}}},
+        "spec.endorsementKey.platform.locations: must be a non-empty list",
+    ),
+    "platform with a relative path": (
+        {"endorsementKey": {"platform": {**PLATFORM, "credentialsFile": "aws"}}},
+        "spec.endorsementKey.platform.credentialsFile: must be an absolute path",
+    ),
+    "platform with an unknown key": (
+        {"endorsementKey": {"platform": {**PLATFORM, "region": "eu-west-1"}}},
+        "spec.endorsementKey.platform.region: unknown key",
     ),
     "revocation lists without Certified": (
         {"endorsementKey": {"trust": "FirstUse", "certificateRevocationLists": ["/a"]}},

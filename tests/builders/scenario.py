@@ -64,6 +64,7 @@ from tests.builders.software_tpm import (
 )
 from tests.fakes.claims import StoredClaims
 from tests.fakes.inventory import FakeInventory
+from tests.fakes.platforms import FakePlatformKeys
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 HOME = ClusterKey(namespace="tenants", name="blue")
@@ -158,6 +159,7 @@ class Scenario:
     ak: TpmKey = field(default_factory=lambda: default_keys()[1])
     kubelet_key: PrivateKey = field(default_factory=lambda: default_keys()[2])
     store: StoredClaims = field(default_factory=StoredClaims)
+    platforms: FakePlatformKeys = field(default_factory=FakePlatformKeys)
     inventory: FakeInventory = field(init=False)
     request_der: bytes = field(init=False, default=b"")
     pcrs: Mapping[str, Mapping[int, bytes]] = field(init=False, default_factory=dict)
@@ -298,7 +300,11 @@ class Scenario:
     def context(self) -> VerificationContext:
         """Return the context in which requests are verified."""
         return VerificationContext(
-            inventory=self.inventory, policy=self.policy, anchors=self.anchors, now=self.now
+            inventory=self.inventory,
+            policy=self.policy,
+            anchors=self.anchors,
+            now=self.now,
+            platforms=self.platforms,
         )
 
     def verify_offer(self, csr: Csr | None = None) -> VerifiedOffer:

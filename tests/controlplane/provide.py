@@ -4,6 +4,7 @@
     python3 -m tests.controlplane.provide --need all --version v1.35.8
     python3 -m tests.controlplane.provide --need cluster-api
     python3 -m tests.controlplane.provide --need helm4
+    python3 -m tests.controlplane.provide --need promtool
     python3 -m tests.controlplane.provide --crds
 
 Prints the directory (with --crds: the directories) on stdout, all messages on stderr. The order:
@@ -46,9 +47,12 @@ class Tool:
     package: str
     version_variables: tuple[str, ...]
     """The linker sets them to the version of the module."""
+    tags: str = ""
+    """Build tags."""
 
 
 _CLUSTER_API_MODULE = "sigs.k8s.io/cluster-api"
+_PROMETHEUS_MODULE = "github.com/prometheus/prometheus"
 TOOLS = {
     # Cluster API's core manager, which is only released as an image.
     CLUSTER_API: Tool(
@@ -71,6 +75,17 @@ TOOLS = {
             version_variables=(f"{module}/internal/version.version",),
         )
         for name, module in {"helm3": "helm.sh/helm/v3", "helm4": "helm.sh/helm/v4"}.items()
+    },
+    **{
+        name: Tool(
+            directory=pins.HERE / "prometheus",
+            module=_PROMETHEUS_MODULE,
+            package=f"{_PROMETHEUS_MODULE}/cmd/{name}",
+            version_variables=(),
+            # Without the clients of all clouds. The tests name the signer's address.
+            tags="remove_all_sd",
+        )
+        for name in ("prometheus", "promtool")
     },
 }
 
@@ -154,7 +169,7 @@ def tool(name: str, *, environ: Mapping[str, str] = os.environ) -> Path:
             say(f"building {name} {version} from source: 2 to 4 minutes, once per machine")
             go = golang.find(pin.go, cache_directory(environ), environ)
             stamps = " ".join(f"-X {variable}={version}" for variable in source.version_variables)
-            arguments = [f"-ldflags=-s -w {stamps}", source.package]
+            arguments = [f"-ldflags=-s -w {stamps}", f"-tags={source.tags}", source.package]
             partial = directory / f".{name}"
             golang.build(go, arguments, cwd=source.directory, output=partial, environ=environ)
             partial.replace(directory / name)

@@ -22,7 +22,9 @@ class Request:
     method: str
     path: str
     headers: dict[str, str]
+    content: bytes
     body: Any
+    """The content, where it is JSON."""
 
 
 Handler = Callable[["Answering"], None]
@@ -64,7 +66,10 @@ class Answering(BaseHTTPRequestHandler):
             method=self.command,
             path=self.path,
             headers=dict(self.headers.items()),
-            body=json.loads(content) if content else None,
+            content=content,
+            body=json.loads(content)
+            if "json" in (self.headers.get("Content-Type") or "")
+            else None,
         )
         self.server.requests.append(request)
         self.server.handler(self)

@@ -7,6 +7,7 @@ from tests.fakes.api_server import Answering, Handler
 
 DRIPS: Final = {
     "header": (b"HTTP/1.1 200 OK\r\nX: ", b"x"),
+    "interim answers": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
     "content of known length": (b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", b"x"),
     "content until the end": (b"HTTP/1.0 200 OK\r\n\r\n", b"x"),
     "chunks": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n\n\r\n"),

@@ -186,6 +186,25 @@ class Machine:
         """Run the plugin's `join` with the flags of the machine's settings."""
         self.run(PLUGIN.name, "join", *flags, *self._join_flags())
 
+    def run_script(self, script: str) -> None:
+        """Run commands of the documentation, with the flags of the machine's settings for `join`.
+
+        The stand-in for systemd has its units in another directory.
+        """
+        script = script.replace("/usr/lib/systemd/system", str(self._root / systemctl.UNITS))
+        join = f"{PLUGIN.name} join"
+        self.run("sh", "-ec", script.replace(join, f"{join} {' '.join(self._join_flags())}"))
+
+    def remove_plugin(self) -> None:
+        """Remove our drop-ins, as on a machine that kubeadm alone has set up."""
+        for drop_in in self._drop_ins():
+            drop_in.unlink()
+
+    def install_plugin(self) -> None:
+        """Install our drop-ins; the program is always there."""
+        for drop_in, text in self._drop_ins().items():
+            drop_in.write_bytes(text)
+
     def write(self, path: Path, text: str) -> None:
         """Write a private file of the machine."""
         target = self._enclosure.path(str(path))
@@ -217,9 +236,9 @@ class Machine:
         units = self._root / systemctl.UNITS
         (units / "kubelet.service.d").mkdir(parents=True)
         (units / "kubelet.service").write_text("[Service]\nExecStart=/usr/bin/kubelet\n")
-        for source in (MANIFESTS / "10-kubeadm.conf", *NODE_PACKAGING.glob("systemd/*.conf")):
-            if self._attested_serving or "serving" not in source.name:
-                (units / "kubelet.service.d" / source.name).write_bytes(source.read_bytes())
+        drop_in = MANIFESTS / "10-kubeadm.conf"
+        (units / "kubelet.service.d" / drop_in.name).write_bytes(drop_in.read_bytes())
+        self.install_plugin()
         flags = self._root / "usr/lib/kubelet-authenticator-tpm/kubelet.env"
         flags.parent.mkdir()
         flags.write_bytes((NODE_PACKAGING / flags.name).read_bytes())
@@ -239,6 +258,15 @@ class Machine:
             f'KUBELET_AUTHENTICATOR_JOIN_ARGS="{" ".join(self._join_flags())}"\n'
             f'KUBELET_AUTHENTICATOR_SERVING_ARGS="--address={self._enclosure.address}"\n'
         )
+
+    def _drop_ins(self) -> dict[Path, bytes]:
+        """Return our drop-ins, each with its text."""
+        directory = self._root / systemctl.UNITS / "kubelet.service.d"
+        return {
+            directory / source.name: source.read_bytes()
+            for source in NODE_PACKAGING.glob("systemd/*.conf")
+            if self._attested_serving or "serving" not in source.name
+        }
 
     def _join_flags(self) -> list[str]:
         settings = {"--provider-id": self._node.provider_id, "--node-name": self._node.name}

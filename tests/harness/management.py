@@ -136,9 +136,13 @@ class ManagementCluster(ApiServer):
         token: str = self.admin.create(path, request)["status"]["token"]
         return token
 
-    def _install_crds(self) -> None:
+    def _cluster_api_crds(self) -> list[Object]:
+        """Return Cluster API's CRDs."""
         files = [file for directory in provide.crds() for file in sorted(directory.glob("*.yaml"))]
-        crds = [yaml.safe_load(file.read_text()) for file in files]
+        return [yaml.safe_load(file.read_text()) for file in files]
+
+    def _install_crds(self) -> None:
+        crds = self._cluster_api_crds()
         for crd in crds:
             # As Cluster API's installation does: the label names the version of references.
             crd["metadata"].setdefault("labels", {})["cluster.x-k8s.io/v1beta2"] = "v1beta2"

@@ -51,14 +51,14 @@ class Signer:
         The signer watches the objects of `namespace`, or of all namespaces if it is empty.
         """
         directory.mkdir(parents=True, exist_ok=True)
-        self._address = f"{HOST}:{process.free_port()}"
+        self.address = f"{HOST}:{process.free_port()}"
         self.log = directory / "signer.log"
         self._kubeconfig = directory / "management.kubeconfig"
         self._kubeconfig.write_text(kubeconfig or fleet.management.signer_kubeconfig())
         self._policy = directory / "policy.yaml"
         self._policy.write_text(_policies(policy or {}))
         self._policy_flags: list[str | Path] = ["--policy", self._policy]
-        self._metrics_flags: list[str] = ["--metrics-address", self._address]
+        self._metrics_flags: list[str] = ["--metrics-address", self.address]
         self._namespace = namespace
         self._process: Any = None
 
@@ -117,7 +117,7 @@ class Signer:
             session.verify = False
             headers = {"Authorization": f"Bearer {token}"} if token else {}
             try:
-                return session.get(f"{scheme}://{self._address}{path}", headers=headers, timeout=60)
+                return session.get(f"{scheme}://{self.address}{path}", headers=headers, timeout=60)
             except requests.ConnectionError:
                 response = requests.Response()
                 response.status_code = 503

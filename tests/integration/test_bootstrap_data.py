@@ -66,3 +66,6 @@ def test_kubeadm_accepts_the_join_configuration(
     wrong = yaml.safe_load(configuration)
     wrong["discovery"]["bootstrapToken"]["token"] = "no token"
     assert "the bootstrap token is invalid" in validate(yaml.safe_dump(wrong)).stderr
+    wrong = yaml.safe_load(configuration)
+    wrong["timeouts"] = {"kubeletHealthChecks": "1h0m0s"}
+    assert 'unknown field "timeouts.kubeletHealthChecks"' in validate(yaml.safe_dump(wrong)).stderr

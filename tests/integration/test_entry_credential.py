@@ -100,16 +100,6 @@ def test_node_that_was_off_for_months_comes_back_without_a_new_token(
     assert ENTRY_USER in filed
 
 
-def test_machine_with_a_registered_key_joins_without_any_token(
-    machines: Machines, fleet: Fleet, installed: Call
-) -> None:
-    node = machines.registered(fleet.second)
-    node.bootstrap_kubeconfig.unlink()
-    give_entry_credential(node, installed)
-    assert join(node).status == 0
-    assert whoami(node) == f"system:node:{node.name}"
-
-
 def test_thief_with_another_tpm_is_refused_as_with_a_bootstrap_token(
     machines: Machines, fleet: Fleet, thief: Client
 ) -> None:

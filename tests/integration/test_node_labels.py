@@ -101,7 +101,7 @@ def test_kubelet_cannot_set_change_or_remove_the_labels(machines: Machines, flee
 
 @pytest.mark.usefixtures("labeling")
 def test_labels_of_a_node_that_never_attested_are_removed(fleet: Fleet) -> None:
-    """Somebody with the rights of an administrator wrote them."""
+    """An administrator, or another program with the right to change Nodes, wrote them."""
     admin = fleet.first.workload.admin
     admin.create(NODES, {"metadata": {"name": "never-attested", "labels": LABELS}})
     wait_until(lambda: not labels_of(admin, "never-attested"), what="the labels are removed")

@@ -69,7 +69,9 @@ def test_signer_may_not_approve_for_others_nor_read_secrets(fleet: Fleet) -> Non
     assert signer.may("delete", **bindings, name="kubeadm:node-autoapprove-bootstrap")
 
 
-def test_signer_writes_secrets_only_in_its_own_namespace(fleet: Fleet, tmp_path: Path) -> None:
+def test_signer_writes_secrets_and_leases_only_in_its_own_namespace(
+    fleet: Fleet, tmp_path: Path
+) -> None:
     config = tmp_path / "signer.conf"
     config.write_text(fleet.management.signer_kubeconfig())
 
@@ -85,4 +87,6 @@ def test_signer_writes_secrets_only_in_its_own_namespace(fleet: Fleet, tmp_path:
     assert may("list", "kubeadmconfigs.bootstrap.cluster.x-k8s.io", "--all-namespaces")
     assert may("update", "attestednodes.attestation.cluster.x-k8s.io", "--all-namespaces")
     assert not may("create", "secrets", "--namespace=team-a")
+    assert may("create", "leases.coordination.k8s.io", "--namespace=node-attestation-system")
+    assert not may("list", "leases.coordination.k8s.io", "--namespace=team-a")
     assert not may("update", "machines.cluster.x-k8s.io", "--namespace=team-a")

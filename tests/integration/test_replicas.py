@@ -151,10 +151,12 @@ def test_replicas_without_permission_for_leases_serve_every_cluster(
         wait_until_shared(first, second)
 
 
-def test_lease_client_on_a_real_api_server(fleet: Fleet) -> None:
+def test_lease_client_on_a_real_api_server(fleet: Fleet, request: pytest.FixtureRequest) -> None:
     """With the signer's own permissions."""
     connection = parse_kubeconfig(fleet.management.signer_kubeconfig().encode())
-    client = LeaseClient(ApiClient("management", connection, user_agent="test"), NAMESPACE)
+    api = ApiClient("management", connection, user_agent="test")
+    request.addfinalizer(api.close)
+    client = LeaseClient(api, NAMESPACE)
     name = f"lease-{secrets.token_hex(4)}"
 
     def renew(second: int) -> None:

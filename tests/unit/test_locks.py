@@ -24,7 +24,7 @@ ASKED = {
     "dev": TESTED,
     **{group: GROUPS[group] for group in SEPARATE},
     "node": [*BASE, *EXTRAS["node"]],
-    "signer": [*BASE, *EXTRAS["signer"]],
+    "signer": [*BASE, *EXTRAS["signer"], *EXTRAS["gce"]],
     "operator": [*BASE, *EXTRAS["signer"], *EXTRAS["operator"]],
 }
 

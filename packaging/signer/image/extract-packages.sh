@@ -10,8 +10,9 @@ set -eu
 root=${1:?usage: extract-packages.sh DIRECTORY}
 python=$(python3 -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
 
-# libgcc-s1 and libc6: of every program. The others: of Python's standard library, as far as the signer can use it.
-packages="base-files netbase tzdata libc6 libgcc-s1 libssl3t64 zlib1g libzstd1 libexpat1 libffi8 libbz2-1.0 liblzma5 libuuid1
+# libgcc-s1 and libc6: of every program. ca-certificates: for the APIs of platforms. The others: of Python's standard
+# library, as far as the signer can use it.
+packages="base-files ca-certificates netbase tzdata libc6 libgcc-s1 libssl3t64 zlib1g libzstd1 libexpat1 libffi8 libbz2-1.0 liblzma5 libuuid1
   lib$python-minimal lib$python-stdlib $python-minimal"
 
 downloads=$(mktemp -d)
@@ -28,6 +29,11 @@ for package in *.deb; do
   dpkg-deb --field "$package" >"$root/var/lib/dpkg/status.d/$name"
 done
 rm -rf "$downloads"
+
+# The script of ca-certificates would write them into one file. This machine's own file may have more authorities.
+authorities=$root$(python3 -c 'import ssl; print(ssl.get_default_verify_paths().openssl_cafile)')
+mkdir -p "${authorities%/*}"
+cat "$root"/usr/share/ca-certificates/mozilla/*.crt >"$authorities"
 
 ln -s "$python" "$root/usr/bin/python3"
 # Modules for terminals and databases would need more libraries. Nothing here uses them.

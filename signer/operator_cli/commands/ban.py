@@ -20,10 +20,10 @@ def run_ban(session: Session) -> int:
     name = find_key(session.api, session.arguments.key)
     body = read_key_body(session.api, name) or {}
     if not is_banned(body):
-        end = "cannot write with" if session.arguments.now else "keeps, until it expires,"
+        end = "ends at once for writes" if session.arguments.now else "stays valid until it expires"
         session.confirm(
             f"EndorsementKey {name}: {describe_holder(body)}. After the ban, it gets no certificate"
-            f" in any Cluster. The node {end} a certificate that it has."
+            f" in any Cluster. A certificate that it has {end}."
         )
     ban = ban_fields(session)
 

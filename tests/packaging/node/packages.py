@@ -73,24 +73,30 @@ def find(directory: Path, kind: Kind) -> Path:
     return package
 
 
-def install(
-    suite: str, kind: Kind, directory: Path, *, more: tuple[str, ...] = ()
+def install(  # noqa: PLR0913 - the package and its Python are those of `make packages` by default
+    suite: str,
+    kind: Kind,
+    directory: Path,
+    *,
+    more: tuple[str, ...] = (),
+    package: Path | None = None,
+    python: str = "/usr/bin/python3",
 ) -> tuple[Path, ...]:
-    """Install the package over a clean root, which has `more` Debian packages.
+    """Install a package over a clean root, which has `more` Debian packages.
 
     Return the layers, uppermost first.
     """
     root = clean_root(suite, (*_SYSTEM, *more), (*_DEPENDENCIES, _TCTI, "rpm"))
     upper = directory / "installed"
+    package = package or find(PROJECT / "dist", kind)
     with overlay(directory / "mounts", upper, (root,)) as merged:
-        package = find(PROJECT / "dist", kind)
         shutil.copy(package, merged / "srv")
         if kind is DEB:
             _apt_install(merged, f"/srv/{package.name}")
         else:
             _apt_install(merged, "rpm", *_DEPENDENCIES)
             output("chroot", merged, *kind.upgrade, f"/srv/{package.name}")
-        import_everything(merged)
+        import_everything(merged, python)
         _apt_install(merged, _TCTI)
     return upper, root
 
@@ -113,6 +119,6 @@ ctypes.CDLL("libtss2-tcti-device.so.0")
 """
 
 
-def import_everything(root: Path) -> None:
-    """Import every module with the Python of a root. Raise RuntimeError if something is missing."""
-    output("chroot", root, "/usr/bin/python3", "-ISB", "-W", "error", "-c", _IMPORT_EVERYTHING)
+def import_everything(root: Path, python: str) -> None:
+    """Import every module with a Python of a root. Raise RuntimeError if something is missing."""
+    output("chroot", root, python, "-ISB", "-W", "error", "-c", _IMPORT_EVERYTHING)

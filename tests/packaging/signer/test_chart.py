@@ -27,6 +27,7 @@ EVERYTHING = {
     "createNamespace": True,
     "imagePullSecrets": [{"name": "registry"}],
     "trustAnchors": {"vendors": {"configMap": {"name": "tpm-vendors"}}},
+    "platformCredentials": {"team-a": {"secret": {"secretName": "aws-team-a"}}},
     "nodeSelector": {"kubernetes.io/os": "linux"},
     "affinity": {"nodeAffinity": {}},
     "priorityClassName": "system-cluster-critical",
@@ -107,6 +108,21 @@ def test_cluster_trust_bundle_of_the_guide_is_mounted(tmp_path: Path) -> None:
     [mount] = [m for m in pod["containers"][0]["volumeMounts"] if m["name"] == volume["name"]]
     assert volume["projected"] == values["trustAnchors"]["vendors"]["projected"]
     assert mount["mountPath"] == "/etc/node-attestation/trust/vendors"
+
+
+def test_credentials_of_a_platform_are_mounted(tmp_path: Path) -> None:
+    source = {"secret": {"secretName": "aws-team-a"}}
+    values = {"policies": [], "platformCredentials": {"team-a": source}}
+    [deployment] = [o for o in render(values, tmp_path) if o["kind"] == "Deployment"]
+    pod = deployment["spec"]["template"]["spec"]
+    assert pod["volumes"] == [{"name": "platform-team-a", **source}]
+    assert pod["containers"][0]["volumeMounts"] == [
+        {
+            "name": "platform-team-a",
+            "mountPath": "/etc/node-attestation/platforms/team-a",
+            "readOnly": True,
+        }
+    ]
 
 
 def test_everything_that_is_switched_on_is_rendered(tmp_path: Path) -> None:
@@ -225,6 +241,7 @@ def test_nothing_may_reach_the_metrics_unless_it_is_named(tmp_path: Path) -> Non
         ({"policies": [{"spec": {}}]}, "name"),
         ({"metrics": {"port": 80}}, "port"),
         ({"trustAnchors": {"vendors": {}}}, "vendors"),
+        ({"platformCredentials": {"Team_A": {"secret": {}}}}, "Team_A"),
         ({"serviceAccount": {"create": False}}, "serviceAccount.name must be set"),
         ({"serviceMonitor": {"enabled": True}}, "networkPolicy.metricsFrom must name the pods"),
     ],
@@ -271,7 +288,8 @@ def test_alerts_and_dashboard_use_metrics_that_exist() -> None:
     names = _metric_names()
     for file in ("alerts.yaml", "dashboard.json"):
         text = (CHART / "files" / file).read_text(encoding="utf-8")
-        used = set(re.findall(r"\bnode_attestation_\w+", text))
+        # The name of a recorded rule has a colon before the metric.
+        used = set(re.findall(r"(?<![\w:])node_attestation_\w+", text))
         assert used
         assert used <= names
 

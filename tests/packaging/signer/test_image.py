@@ -89,6 +89,12 @@ def test_every_library_is_there(root: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_authorities_of_public_services_are_trusted(root: Path) -> None:
+    """The APIs of platforms have certificates of such authorities."""
+    code = "import ssl; print(len(ssl.create_default_context().get_ca_certs()))"
+    assert int(run_in(root, "-c", code).stdout) > 100
+
+
 def test_modules_are_compiled(root: Path) -> None:
     """The file system is read-only, so each start would compile them again."""
     sources = [

@@ -52,6 +52,23 @@ def test_bootstrap_token_is_readable_by_root_alone(example: Path) -> None:
         assert file.mode == (0o600 if "token:" in file.content else 0o644), file.path
 
 
+@each_example
+def test_kubeadm_waits_an_hour_for_the_kubelet(example: Path) -> None:
+    """After its default of 4 minutes it removes the bootstrap credential of an unknown TPM."""
+    match yaml.safe_load(example.read_text(encoding="utf-8")):
+        case {"spec": {"kubeadmConfigSpec": {"joinConfiguration": {"timeouts": timeouts}}}} | {
+            "spec": {"template": {"spec": {"joinConfiguration": {"timeouts": timeouts}}}}
+        }:
+            assert timeouts == {"kubeletHealthCheckSeconds": 3600}
+        case _:
+            [content] = [
+                file.content
+                for file in files(example).values()
+                if "kind: JoinConfiguration" in file.content
+            ]
+            assert yaml.safe_load(content)["timeouts"] == {"kubeletHealthCheck": "1h0m0s"}
+
+
 def test_service_that_replaces_the_certificate_is_valid(tmp_path: Path) -> None:
     units = tmp_path / "usr/lib/systemd/system"
     units.mkdir(parents=True)

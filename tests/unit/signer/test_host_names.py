@@ -1,10 +1,24 @@
 """Forms of host names: no address of a Machine stops the watch."""
 
+from ipaddress import ip_address
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from signer.host_names import equivalent_names, normalize
+from signer.host_names import as_address, equivalent_names, normalize
+
+ADDRESSES = ["192.0.2.1", "192.0.2.01", "192.0.2", "::ffff:192.0.2.1", "2001:db8::1", "fe80::1%1"]
+
+
+@given(st.text("019.:af%/ ", max_size=20) | st.sampled_from(ADDRESSES))
+def test_an_address_is_what_the_standard_library_parses(text: str) -> None:
+    try:
+        expected = ip_address(text)
+    except ValueError:
+        assert as_address(text) is None
+    else:
+        assert as_address(text) == (getattr(expected, "ipv4_mapped", None) or expected)
 
 
 @given(st.text(st.characters(exclude_categories=())))

@@ -201,17 +201,11 @@ def test_replaced_credential_requests_where_there_is_no_bootstrap_kubeconfig(
     assert plan.call.exec_info.server.url == "https://other.example"
 
 
-def test_entry_kubeconfig_is_the_source_where_there_is_no_other(machine: Machine) -> None:
-    entry = machine.directory / "entry-kubelet.conf"
-    machine.write(entry, {"token": "entry"}, server="https://entry.example")
-    assert machine.require_plan().call.settings.bootstrap_kubeconfig == machine.bootstrap_conf
-    machine.bootstrap_conf.unlink()
-    plan = machine.require_plan()
-    assert plan.call.settings.bootstrap_kubeconfig == entry
-    assert plan.call.exec_info.server.url == "https://entry.example"
-    machine.write(machine.kubelet_conf, {"token": "replaced"})
-    replacing = machine.require_plan("--replace")
-    assert replacing.call.settings.bootstrap_kubeconfig == machine.kubelet_conf
+def test_entry_kubeconfig_alone_starts_no_join(machine: Machine) -> None:
+    """The image may have it before kubeadm runs, and kubeadm refuses an existing kubelet.conf."""
+    machine.bootstrap_conf.rename(machine.directory / "entry-kubelet.conf")
+    with pytest.raises(BootstrapCredentialUnusable):
+        machine.plan()
 
 
 SHARED = "https://control-plane.example:6443"

@@ -1,11 +1,16 @@
 """Turns of owners, clusters and requesters, and the workers that each of them may hold."""
 
+import heapq
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Final
+
+import pytest
 
 from signer.controller import controller
 from signer.controller.fair_queue import FairQueue, Item
 from signer.model import ClusterKey
+from signer.verify.answer import CHALLENGE_MAX_AGE
 
 BLUE = ClusterKey(namespace="n", name="blue")
 GREEN = ClusterKey(namespace="n", name="green")
@@ -137,3 +142,96 @@ def test_a_discarded_item_is_gone_and_nothing_stays_behind() -> None:
     turns.queue.record_call(BLUE, slow=True, now=0.0)
     turns.queue.record_call(BLUE, slow=False, now=0.0)
     assert turns.queue._breakers == {}
+
+
+def test_answers_and_offers_of_nodes_and_of_others_take_turns() -> None:
+    turns = Turns(workers=1000, per_cluster=1000)
+    for n in range(3):
+        turns.push(
+            item(f"join{n}", f"token{n}"),
+            item(f"renewal{n}", f"system:node:{n}"),
+            answer(f"answer{n}", f"token{n}"),
+            answer(f"renewed{n}", f"system:node:{n}"),
+        )
+    assert turns.names() == [
+        name for n in range(3) for name in (f"join{n}", f"renewal{n}", f"answer{n}", f"renewed{n}")
+    ]
+
+
+def test_a_flood_of_pretended_answers_delays_neither_offers_nor_answers() -> None:
+    turns = Turns(workers=1000, per_cluster=1000)
+    turns.push(*(answer(f"flood{n}", "attacker") for n in range(100)))
+    turns.push(*(item(f"join{n}", f"token{n}") for n in range(2)), answer("answer", "token9"))
+    assert turns.names()[:5] == ["flood0", "join0", "answer", "join1", "flood1"]
+
+
+def test_a_discarded_answer_leaves_no_trace() -> None:
+    turns = Turns()
+    turns.push(answer("a", "token"))
+    turns.queue.discard(answer("a", "token"))
+    assert turns.names() == []
+    assert turns.queue._owners == {}
+
+
+def answer(name: str, requester: str) -> Item:
+    return Item(cluster=BLUE, requester=requester, name=name, seems_answer=True)
+
+
+JOINS: Final = 10_000
+RENEWS: Final = "system:node:renews"
+
+
+@dataclass(slots=True)
+class Storm:
+    """Nodes that join one cluster at once, and one that renews; the signer's time is simulated."""
+
+    rate: float
+    """Certificates a second. An offer takes 40 % of the time of a certificate, as measured."""
+    now: float = 0.0
+    queue: FairQueue = field(default_factory=lambda: Turns().queue)
+    challenged: dict[str, float] = field(default_factory=dict)
+    renewal_filed: float = 0.0
+    ages: dict[str, float] = field(default_factory=dict)
+    """By requester: seconds from the challenge to the verdict on its answer."""
+
+    def run(self) -> None:
+        """Reconcile until all nodes have a certificate. A node answers after 2 to 10 seconds."""
+        arriving: list[tuple[float, int, Item]] = []
+        for n in range(JOINS):
+            self.queue.push(item("offer", f"token{n}"))
+        while len(self.ages) < JOINS:
+            if len(self.ages) == JOINS // 10 and not self.renewal_filed:
+                self.renewal_filed = self.now
+                self.queue.push(item("offer", RENEWS))
+            while arriving and arriving[0][0] <= self.now:
+                self.queue.push(heapq.heappop(arriving)[-1])
+            popped = self.queue.pop(self.now)
+            if popped is None:
+                self.now = arriving[0][0]
+                continue
+            self.queue.release(popped)
+            requester = popped.requester
+            if popped.name == "answer":
+                self.now += 0.6 / self.rate
+                self.ages[requester] = self.now - self.challenged[requester]
+            else:
+                self.now += 0.4 / self.rate
+                self.challenged[requester] = self.now
+                number = len(self.challenged)
+                arrives_at = self.now + 2.0 + number % 9
+                heapq.heappush(arriving, (arrives_at, number, answer("answer", requester)))
+
+
+@pytest.mark.parametrize("rate", [2.0, 10.0, 80.0])
+def test_no_answer_of_ten_thousand_nodes_expires(rate: float) -> None:
+    """All offers had their turns before the answers, which then waited for 40 minutes at rate 2."""
+    storm = Storm(rate)
+    storm.run()
+    assert max(storm.ages.values()) < CHALLENGE_MAX_AGE.total_seconds() / 10
+
+
+def test_a_renewal_does_not_wait_for_all_nodes_that_join() -> None:
+    storm = Storm(rate=10.0)
+    storm.run()
+    renewed = storm.challenged[RENEWS] + storm.ages[RENEWS]
+    assert renewed - storm.renewal_filed < 30.0 < storm.now - renewed

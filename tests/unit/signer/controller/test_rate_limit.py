@@ -51,7 +51,7 @@ def test_full_buckets_are_forgotten() -> None:
         fixture.limiter.acquire(f"node-{n}")
     fixture.seconds += 1000.0
     fixture.limiter.acquire("last")
-    assert set(fixture.limiter._spent) == {"last"}
+    assert set(fixture.limiter._buckets._spent) == {"last"}
 
 
 def test_a_sweep_refills_no_bucket() -> None:

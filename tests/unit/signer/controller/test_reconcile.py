@@ -167,6 +167,7 @@ class ReconcilerFixture:
             challenge_keys=self.keys,
             authorities=self.authorities,
             rate_limiter=self.rate,
+            platforms=self.scenario.platforms,
             note_machine=self.machines.append,
             note_key_request=self.note_key_request,
             now=lambda: self.scenario.now,

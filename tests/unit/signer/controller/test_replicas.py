@@ -366,6 +366,19 @@ def test_hostile_lease_takes_clusters_only_while_it_is_renewed(landscape: Landsc
     assert only.served == set(CLUSTERS)
 
 
+def test_replicas_that_crash_again_and_again_do_not_keep_another_from_its_share(
+    landscape: Landscape,
+) -> None:
+    """Each start makes a Lease that is never renewed."""
+    stable = landscape.start("a")
+    labels = {"attestation.cluster.x-k8s.io/signer-settings": "same"}
+    for number in range(4):
+        name = f"crashed-{number}"
+        landscape.leases.renew(name, holder=name, seconds=10, labels=labels, now=START)
+        landscape.after(1, complete=False)
+    assert stable.served == set(CLUSTERS)
+
+
 def test_lease_of_a_killed_replica_is_deleted_later(landscape: Landscape) -> None:
     landscape.start("a")
     killed = landscape.start("b")

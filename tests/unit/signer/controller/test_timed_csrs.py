@@ -7,8 +7,7 @@ import pytest
 
 from common.errors import ApiServerUnavailable
 from common.names import CHALLENGE_ANNOTATION
-from signer.controller.circuit_breaker import SLOW_CALL_SECONDS
-from signer.controller.timed_csrs import TimedCsrWriter
+from signer.controller.timed_csrs import SLOW_CALL_SECONDS, TimedCsrWriter
 from signer.errors import CsrChanged
 from signer.model import Csr
 from tests.builders.scenario import NOW, Scenario

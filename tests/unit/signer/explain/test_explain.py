@@ -17,11 +17,13 @@ from common.pem import encode_block
 from signer.explain.command import Files, explain
 from signer.explain.manifests import FilesInvalid
 from signer.explain.replay import ANSWER, BUILTIN, CLAIM, OFFER, SERVING, SERVING_ONLY
+from signer.explain.report import EXIT_ALLOWED, EXIT_UNDECIDED
 from signer.model import ChallengeKeys, Csr, Node
 from signer.policy import PcrMode, Policy, PolicyMode
 from signer.verify.recognize import CsrKind
 from tests.attacks.runner import reconcile_once
 from tests.builders import stored
+from tests.builders.policy_specs import PLATFORM
 from tests.builders.scenario import ABROAD, NODE, NOW, Scenario, key_name, machine
 from tests.unit.signer.test_config import run
 
@@ -207,6 +209,17 @@ def test_access_review_is_not_decided_offline(directory: Directory) -> None:
     ending = "  cannot be decided: the policy requires an access review, which the workload "
     assert text.endswith(f"{ending}cluster decides\n")
     assert status == 3
+
+
+def test_key_that_only_a_platform_may_know_is_not_decided_offline(directory: Directory) -> None:
+    """A replay queries no platform. A registered key needs none."""
+    spec = {"endorsementKey": {"platform": PLATFORM}}
+    csr = directory.scenario.offer_csr()
+    assert directory.report(csr, spec=spec)[1] == EXIT_ALLOWED
+    directory.scenario.change_machine(registered_keys=())
+    text, status = directory.report(csr, spec=spec)
+    assert status == EXIT_UNDECIDED
+    assert "PlatformAnswerPending" in text
 
 
 def test_without_the_challenge_keys_no_answer_is_decided(directory: Directory) -> None:

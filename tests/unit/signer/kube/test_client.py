@@ -23,7 +23,7 @@ from cryptography.x509.oid import NameOID
 
 from common.errors import ApiServerUnavailable
 from signer.errors import KubeconfigRefused
-from signer.kube import client, endpoint, tls
+from signer.kube import connection_pool, endpoint
 from signer.kube.client import ApiClient, PageTooLarge
 from signer.kube.decode import object_key
 from signer.kube.kubeconfig import ClientCertificate, Connection
@@ -145,7 +145,7 @@ def test_endless_answer_is_abandoned(tmp_path: Path) -> None:
 @pytest.mark.parametrize("drip", DRIPS)
 def test_dripping_answer_is_abandoned(drip: str, tmp_path: Path) -> None:
     """Each byte renews the timeout of a socket: only a limit for the whole answer helps."""
-    with patch.object(client, "ANSWER_SECONDS", 0.5):
+    with patch.object(connection_pool, "ANSWER_SECONDS", 0.5):
         begun = time.monotonic()
         error = unavailable(dripping(drip), tmp_path)
         assert time.monotonic() - begun < 5.0
@@ -156,7 +156,7 @@ def test_deadline_of_an_answer_starts_with_its_request(tmp_path: Path) -> None:
     """A connection is reused for longer than one answer may take."""
     clock = FakeClock()
     with (
-        patch.object(tls, "time", SimpleNamespace(monotonic=clock.boottime)),
+        patch.object(connection_pool, "time", SimpleNamespace(monotonic=clock.boottime)),
         serving(lambda a: a.give({}), tmp_path) as (_, api),
     ):
         for _ in range(5):

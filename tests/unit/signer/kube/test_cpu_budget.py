@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from common.errors import ApiServerUnavailable
-from signer.kube import tls
+from signer.kube import connection_pool
 from signer.kube.client import ApiClient
 from signer.kube.cpu_budget import REFUND, CpuBudget, CpuShare
 from signer.kube.kubeconfig import Connection
@@ -114,7 +114,7 @@ def reading(threads: Threads, directory: Path) -> None:
     chunks = itertools.repeat(b"x", 20_000)
     with (
         api_server(lambda a: a.give_chunks(iter(chunks)), directory) as server,
-        patch.object(tls, "time", fake),
+        patch.object(connection_pool, "time", fake),
     ):
         ca = server.authority.pair.certificate.decode()
         connection = Connection(server=server.url, ca=ca, token="t")

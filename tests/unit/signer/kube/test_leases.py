@@ -18,8 +18,11 @@ def read(answer: dict[str, Any], directory: Path) -> tuple[Sequence[Lease], str]
     with api_server(lambda request: request.give(answer), directory) as server:
         ca = server.authority.pair.certificate.decode()
         connection = Connection(server=server.url, ca=ca, token="t")
-        client = LeaseClient(ApiClient("fake", connection, user_agent="test"), "own")
-        return client.all("the/label"), server.requests[0].path
+        api = ApiClient("fake", connection, user_agent="test")
+        try:
+            return LeaseClient(api, "own").all("the/label"), server.requests[0].path
+        finally:
+            api.close()
 
 
 def test_leases_with_a_label_are_read(tmp_path: Path) -> None:

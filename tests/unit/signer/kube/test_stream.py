@@ -82,7 +82,7 @@ def test_page_is_read_with_credential_and_user_agent(tmp_path: Path) -> None:
     assert (request.method, request.path) == ("GET", f"{PATH}?limit=5")
     assert request.headers["Authorization"] == "Bearer very-secret"
     assert request.headers["User-Agent"] == "test"
-    assert request.headers["Host"] == "127.0.0.1"
+    assert request.headers["Host"] == server.url.removeprefix("https://")
 
 
 def test_list_and_watch_use_one_connection(tmp_path: Path) -> None:

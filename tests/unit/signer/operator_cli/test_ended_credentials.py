@@ -1,16 +1,22 @@
 """`--now` reports that certificates have ended only when the credential list shows it."""
 
+import io
 import json
 import time
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
-from signer.inventory.cluster import read_cluster
+from signer.inventory.cluster import ClusterObject, read_cluster
 from signer.kube.client import ApiClient, Response
 from signer.model import credential_id
-from signer.operator_cli.ended_credentials import _await_in_cluster
+from signer.operator_cli import ended_credentials
+from signer.operator_cli.ended_credentials import _await_in_cluster, await_end_of_credentials
+from signer.operator_cli.errors import EXIT_OK, EXIT_UNDECIDED
+from signer.operator_cli.session import Session
+from signer.operator_cli.workloads import Unreachable
 from tests.builders.scenario import HOME, NODE, Scenario
 
 A, B = credential_id(b"a"), credential_id(b"b")
@@ -81,3 +87,35 @@ def test_node_that_may_still_write_is_a_problem(entry: str | None) -> None:
 )
 def test_what_is_not_installed_is_named(workload: Workload, missing: str) -> None:
     assert missing in problem(workload)
+
+
+@pytest.mark.parametrize(
+    ("clusters", "problem", "status"),
+    [
+        ((CLUSTER,), "", EXIT_OK),
+        ((CLUSTER,), "the admission policy is not installed", EXIT_UNDECIDED),
+        ((CLUSTER,), Unreachable("it does not answer"), EXIT_UNDECIDED),
+        ((), "", EXIT_UNDECIDED),
+    ],
+    ids=["ended", "not installed", "unreachable", "no Cluster"],
+)
+def test_exit_status_shows_whether_all_certificates_have_ended(
+    monkeypatch: pytest.MonkeyPatch,
+    clusters: tuple[ClusterObject, ...],
+    problem: str | Unreachable,
+    status: int,
+) -> None:
+    key, node = Scenario().put_claim(credential_ids=(A,), banned=True)
+    monkeypatch.setattr(
+        ended_credentials, "for_each_workload", lambda _, found, __: [problem for _ in found]
+    )
+    warnings: list[str] = []
+    output = io.StringIO()
+    session = SimpleNamespace(
+        snapshot=lambda: SimpleNamespace(clusters=clusters, nodes_by_key={key.name: [node]}),
+        stdout=output,
+        warn=warnings.append,
+    )
+    assert await_end_of_credentials(cast("Session", session), key.name) == status
+    assert bool(warnings) is (status != EXIT_OK)
+    assert ("can no longer write" in output.getvalue()) is (status == EXIT_OK)

@@ -12,6 +12,10 @@ from signer.errors import (
     EndorsementKeyNotRegistered,
     EndorsementKeyRecordInvalid,
     OperatorActionRequired,
+    PlatformAnswerPending,
+    PlatformLocationNotAllowed,
+    PlatformQueryFailed,
+    PlatformUnavailable,
 )
 from signer.model import Node, RegisteredKey, Registration, TrustBasis
 from signer.policy import TrustMode
@@ -27,6 +31,7 @@ from tests.builders.scenario import (
 )
 from tests.builders.software_tpm import endorsement_key
 from tests.fakes.inventory import AllRegistrations
+from tests.fakes.platforms import RULES
 
 OTHER = endorsement_key()
 Change = Callable[[Scenario], None]
@@ -291,3 +296,68 @@ def test_e2_of_several_keys_for_a_name_any_claims_it() -> None:
     for key in (OTHER, scenario.ek):
         scenario.put_key(key_name(key), registered_for=(registered(node_name=NODE),))
     assert scenario.verify_answer().holder.basis is TrustBasis.RECORD
+
+
+def platform_scenario(*names: str, trust: TrustMode = TrustMode.REGISTERED) -> Scenario:
+    """Make a scenario without records, whose platform gives these keys for the Machine."""
+    scenario = scenario_of(trust)
+    scenario.policy = replace(scenario.policy, platform=RULES)
+    scenario.platforms.names[PROVIDER_ID] = names
+    return scenario
+
+
+def test_e2_a_key_of_the_platform_counts_as_a_record() -> None:
+    scenario = platform_scenario(key_name(OTHER), key_name(Scenario().ek))
+    assert scenario.verify_answer().holder.basis is TrustBasis.RECORD
+    assert scenario.platforms.asked == [(HOME.namespace, PROVIDER_ID, RULES, key_name(scenario.ek))]
+
+
+def test_e2_another_key_of_the_platform_is_denied() -> None:
+    check(platform_scenario(key_name(OTHER)), EndorsementKeyMismatch)
+
+
+def test_e2_without_a_key_of_the_platform_a_key_is_not_registered() -> None:
+    check(platform_scenario(), EndorsementKeyNotRegistered)
+
+
+def test_e2_a_key_that_another_instance_has_is_not_registered() -> None:
+    scenario = platform_scenario()
+    scenario.platforms.names = {f"{PROVIDER_ID}0": [key_name(scenario.ek)]}
+    check(scenario, EndorsementKeyNotRegistered)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        PlatformAnswerPending,
+        PlatformUnavailable,
+        PlatformQueryFailed,
+        PlatformLocationNotAllowed,
+    ],
+)
+def test_e2_a_platform_that_gives_no_answer_decides_nothing(
+    error: type[AttestationError],
+) -> None:
+    """Neither that the key is on record, nor that another one is."""
+    scenario = platform_scenario(key_name(Scenario().ek))
+    scenario.platforms.error = error("no answer")
+    check(scenario, error)
+
+
+def test_e2_a_policy_without_a_platform_asks_none() -> None:
+    scenario = platform_scenario(key_name(Scenario().ek))
+    scenario.policy = replace(scenario.policy, platform=None)
+    check(scenario, EndorsementKeyNotRegistered)
+    assert scenario.platforms.asked == []
+
+
+@pytest.mark.parametrize("own_key", [True, False])
+def test_e2_a_registered_key_needs_no_platform(*, own_key: bool) -> None:
+    """During an outage of the platform an operator can register keys."""
+    scenario = platform_scenario(key_name(OTHER))
+    scenario.change_machine(registered_keys=(record_of(scenario.ek if own_key else OTHER),))
+    if own_key:
+        scenario.verify_answer()
+    else:
+        check(scenario, EndorsementKeyMismatch)
+    assert scenario.platforms.asked == []

@@ -10,7 +10,13 @@ from common.csr import encode_request, node_subject
 from common.evidence import encode_attestation_data
 from common.pem import encode_block
 from signer.errors import ProviderIDMissing
-from signer.verify.parse import ParsedAnswer, ParsedKubeletServing, ParsedOffer, parse_request
+from signer.verify.parse import (
+    ParsedAnswer,
+    ParsedKubeletServing,
+    ParsedOffer,
+    parse_request,
+    seems_answer,
+)
 from signer.verify.recognize import CsrKind
 from tests.builders.scenario import NODE, PROVIDER_ID, Scenario
 
@@ -38,6 +44,20 @@ def test_offer_and_answer_are_told_apart_by_their_kind() -> None:
     assert offer.request.sha256 == answer.request.sha256
     assert offer.request.node_name == NODE
     assert offer.provider_id == answer.provider_id == PROVIDER_ID
+
+
+def test_an_answer_seems_to_be_one_before_it_is_parsed() -> None:
+    scenario = Scenario()
+    assert seems_answer(scenario.answer_csr().request)
+    assert not seems_answer(scenario.offer_csr().request)
+    assert not seems_answer(builtin_request(scenario))
+
+
+@pytest.mark.parametrize("data", [b"", b"=", b"AAAAA", b"\xff" * 100, b"-----"])
+def test_bytes_that_are_no_attestation_data_do_not_seem_to_be_an_answer(data: bytes) -> None:
+    request = Scenario().answer_csr().request
+    begin = request.index(b"ATTESTATION DATA-----\n") + len(b"ATTESTATION DATA-----\n")
+    assert not seems_answer(request[:begin] + data)
 
 
 def test_a_builtin_serving_request_is_one_block() -> None:

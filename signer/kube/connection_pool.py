@@ -1,0 +1,223 @@
+"""Connections to one server for requests, each used by one thread at a time.
+
+The server may be hostile. Before each read from the socket, the time limit of the whole answer and
+the CPU budget of the server's owner are asked: a timeout of the socket starts again with each byte,
+and would let a server that sends single bytes hold a thread without end.
+"""
+
+import select
+import socket
+import ssl
+import time
+from dataclasses import dataclass
+from threading import Lock
+from typing import Final, Protocol
+
+import h11
+
+from signer.kube.cpu_budget import CpuShare
+from signer.kube.endpoint import ANSWER_SECONDS, CONNECT_SECONDS, SOCKET_OPTIONS
+from signer.kube.http_connection import MAX_HEAD, PIECE
+from signer.kube.tls import DeadlineExceeded
+
+_MAX_IDLE_CONNECTIONS: Final = 64
+"""Workers send requests to the management cluster at the same time."""
+_IDLE_SECONDS: Final = 10.0
+"""After which connections that wait for a request are closed."""
+
+
+class ContentTooLarge(Exception):
+    """The content of an answer exceeds the size limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpRequest:
+    """A request with its whole body."""
+
+    method: str
+    target: str
+    headers: dict[str, str]
+    body: bytes | None
+
+
+class Server(Protocol):
+    """Where a connection goes, and how TLS is set up."""
+
+    host: str
+    port: int
+    host_header: str
+    server_name: str | None
+    """The name in the server's certificate, if it is not the host."""
+    context: ssl.SSLContext
+
+
+class ConnectionPool:
+    """Idle connections to one server, for any number of threads."""
+
+    def __init__(
+        self,
+        server: Server,
+        cpu: CpuShare | None,
+        *,
+        max_content: int,
+        answer_seconds: float = ANSWER_SECONDS,
+    ) -> None:
+        """Read at most `max_content` bytes of an answer, which may take `answer_seconds`.
+
+        `cpu` limits the CPU time of reading.
+        """
+        self._server = server
+        self._cpu = cpu
+        self._max_content = max_content
+        self._answer_seconds = answer_seconds
+        self._lock = Lock()
+        self._idle: list[_Connection] = []
+        self._used_at = time.monotonic()
+        self._closed = False
+
+    def exchange(self, request: HttpRequest) -> tuple[int, bytes]:
+        """Send a request; return status and content of the answer. A redirect is an answer.
+
+        Raises `OSError`, `h11.ProtocolError` or `ContentTooLarge`.
+        """
+        connection = self._take() or _Connection(self._server, self._cpu, self._answer_seconds)
+        try:
+            answer = connection.exchange(request, self._max_content)
+        except BaseException:
+            connection.close()
+            raise
+        self._give_back(connection)
+        return answer
+
+    def close_idle(self) -> None:
+        """Close the idle connections if there was no request for some seconds."""
+        with self._lock:
+            if time.monotonic() - self._used_at < _IDLE_SECONDS:
+                return
+            closing, self._idle = self._idle, []
+        for connection in closing:
+            connection.close()
+
+    def close(self) -> None:
+        """Close the idle connections; later requests fail."""
+        with self._lock:
+            self._closed = True
+            closing, self._idle = self._idle, []
+        for connection in closing:
+            connection.close()
+
+    def _take(self) -> "_Connection | None":
+        """Return the idle connection that was used last, `None` if there is none."""
+        while True:
+            with self._lock:
+                if self._closed:
+                    raise ConnectionError("the connections to this server are closed")
+                self._used_at = time.monotonic()
+                if not self._idle:
+                    return None
+                connection = self._idle.pop()
+            if connection.is_reusable:
+                return connection
+            connection.close()
+
+    def _give_back(self, connection: "_Connection") -> None:
+        with self._lock:
+            keep = not self._closed and len(self._idle) < _MAX_IDLE_CONNECTIONS
+            if keep:
+                self._idle.append(connection)
+        if not keep:
+            connection.close()
+
+
+class _Connection:
+    """One connection with TLS and HTTP/1.1, which carries one request after another."""
+
+    def __init__(self, server: Server, cpu: CpuShare | None, answer_seconds: float) -> None:
+        """Connect. Raises `OSError`."""
+        self._host = server.host_header
+        self._cpu = cpu
+        self._answer_seconds = answer_seconds
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
+        self._socket = _connect(server)
+        self._readable = select.poll()
+        self._readable.register(self._socket, select.POLLIN)
+
+    def exchange(self, request: HttpRequest, max_content: int) -> tuple[int, bytes]:
+        """Send a request; return status and content of the answer."""
+        until = time.monotonic() + self._answer_seconds
+        self._send(request)
+        status, content = 0, bytearray()
+        while True:
+            event = self._next_event(until)
+            if isinstance(event, h11.Response):
+                status = event.status_code
+            elif isinstance(event, h11.Data):
+                content += event.data
+                if len(content) > max_content:
+                    raise ContentTooLarge
+            elif isinstance(event, h11.EndOfMessage):
+                return status, bytes(content)
+
+    @property
+    def is_reusable(self) -> bool:
+        """Return whether the last answer has ended, and the server has neither closed nor sent."""
+        if {self._http.our_state, self._http.their_state} != {h11.DONE}:
+            return False
+        return not (self._http.trailing_data[0] or self._readable.poll(0))
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.close()
+
+    def _send(self, request: HttpRequest) -> None:
+        if self._http.our_state is h11.DONE:
+            self._http.start_next_cycle()
+        headers = {"Host": self._host, **request.headers}
+        body = request.body
+        if body is not None:
+            headers["Content-Length"] = str(len(body))
+        http = self._http
+        data = http.send(
+            h11.Request(method=request.method, target=request.target, headers=list(headers.items()))
+        )
+        if body is not None:
+            data = (data or b"") + (http.send(h11.Data(data=body)) or b"")
+        http.send(h11.EndOfMessage())
+        self._socket.settimeout(self._answer_seconds)
+        self._socket.sendall(data or b"")
+
+    def _next_event(self, until: float) -> h11.Event:
+        while True:
+            event = self._http.next_event()
+            if event is h11.NEED_DATA:
+                self._http.receive_data(self._receive(until))
+            elif isinstance(event, h11.Event) and not isinstance(event, h11.ConnectionClosed):
+                return event
+            else:
+                raise ConnectionError("the server closed the connection")
+
+    def _receive(self, until: float) -> bytes:
+        """Return the server's next bytes, within the limits of time and CPU."""
+        pause = 0.0 if self._cpu is None else self._cpu.charge()
+        left = until - time.monotonic()
+        if pause > 0:
+            time.sleep(max(0.0, min(pause, left)))
+            left = until - time.monotonic()
+        if left <= 0:
+            raise DeadlineExceeded("the answer takes too long: the read timed out")
+        self._socket.settimeout(left)
+        return self._socket.recv(PIECE)
+
+
+def _connect(server: Server) -> socket.socket:
+    connected = socket.create_connection((server.host, server.port), timeout=CONNECT_SECONDS)
+    try:
+        for option in SOCKET_OPTIONS:
+            connected.setsockopt(*option)
+        # The timeout is that of the whole handshake.
+        return server.context.wrap_socket(
+            connected, server_hostname=server.server_name or server.host
+        )
+    except BaseException:
+        connected.close()
+        raise

@@ -1,0 +1,171 @@
+"""Endorsement keys of Shielded VMs: `instances.getShieldedInstanceIdentity` of Compute Engine.
+
+Source: Compute Engine API Reference, v1, instances.getShieldedInstanceIdentity. Built from the
+reference, and never run against the real service.
+"""
+
+import json
+import re
+from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final, cast
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_public_key,
+)
+from google.auth.exceptions import GoogleAuthError
+from google.auth.transport import Request, Response
+from google.oauth2.service_account import Credentials
+
+from signer.errors import PlatformQueryFailed, PlatformUnavailable
+from signer.platforms.https import Answer, call
+
+_PROVIDER_ID: Final = re.compile(
+    r"gce://(?P<project>(?:[a-z0-9.-]{1,100}:)?[a-z][a-z0-9-]{4,28}[a-z0-9])"
+    r"/(?P<zone>[a-z]+-[a-z]+[0-9]{1,2}-[a-z])/(?P<name>[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?)"
+)
+"""Cluster API Provider GCP: `gce://<project>/<zone>/<name>`. An old project has a domain."""
+_SCOPE: Final = "https://www.googleapis.com/auth/compute.readonly"
+_KIND: Final = "compute#shieldedInstanceIdentity"
+_KEYS: Final = ("encryptionKey", "eccP256EncryptionKey")
+"""The endorsement keys; the signing keys are attestation keys of Google."""
+_OVERLOAD: Final = frozenset({"rateLimitExceeded", "userRateLimitExceeded", "quotaExceeded"})
+"""Reasons of errors with status 403 that are no refusal."""
+
+
+class Gce:
+    """One service account of Google Cloud; the location is the project."""
+
+    def __init__(self, credentials_file: Path) -> None:
+        self._credentials_file = credentials_file
+
+    def location(self, provider_id: str) -> str:
+        """Return the project of a provider ID."""
+        return _parse(provider_id)["project"]
+
+    def endorsement_keys(self, provider_id: str) -> Collection[bytes]:
+        """Query the RSA key and the ECC key of an instance."""
+        project, zone, name = _parse(provider_id).groups()
+        credentials = _read_credentials(self._credentials_file)
+        url = (
+            f"https://compute.{credentials.universe_domain}/compute/v1/projects/{project}"
+            f"/zones/{zone}/instances/{name}/getShieldedInstanceIdentity"
+        )
+        headers = {"authorization": f"Bearer {_token(credentials)}"}
+        return _read_answer(call("GET", url, headers, None, None))
+
+
+class _Transport(Request):
+    """How google-auth sends requests: within our limits, and without its own retries."""
+
+    def __call__(
+        self,
+        url: str,
+        method: str = "GET",
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float | None = None,  # noqa: ARG002 - `call` has its own
+        **_: object,
+    ) -> "_Response":
+        return _Response(call(method, url, headers or {}, body, None))
+
+
+class _Response(Response):
+    """An answer in the form of google-auth."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+
+    @property
+    def status(self) -> int:
+        return self._answer.status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return {}
+
+    @property
+    def data(self) -> bytes:
+        return self._answer.content
+
+
+def _parse(provider_id: str) -> re.Match[str]:
+    matched = _PROVIDER_ID.fullmatch(provider_id)
+    if matched is None:
+        raise ValueError("not gce://<project>/<zone>/<name>")
+    return matched
+
+
+def _read_credentials(path: Path) -> Credentials:
+    """Read the file for each query, so that rotated credentials are used at once."""
+    try:
+        return _parse_credentials(path.read_bytes())
+    except OSError as e:
+        raise _unusable(f"{path}: {e.strerror}") from e
+    except (ValueError, TypeError, AttributeError, GoogleAuthError) as e:
+        # The message may quote the key.
+        problem = "must be the JSON key of a service account"
+        raise _unusable(f"{path}: {problem} ({type(e).__name__})") from None
+
+
+@lru_cache(maxsize=64)
+def _parse_credentials(content: bytes) -> Credentials:
+    """Keep the credentials of each file, since they hold an access token for an hour."""
+    read = cast("Callable[..., Credentials]", Credentials.from_service_account_info)
+    return read(json.loads(content), scopes=[_SCOPE])
+
+
+def _token(credentials: Credentials) -> str:
+    try:
+        if not credentials.valid:
+            credentials.refresh(_Transport())  # type: ignore[no-untyped-call] # of google-auth
+    except GoogleAuthError as e:
+        raise _unusable(str(e)[:500]) from e
+    return str(credentials.token)
+
+
+def _unusable(detail: str) -> PlatformQueryFailed:
+    return PlatformQueryFailed("the credentials for the platform cannot be used", detail=detail)
+
+
+def _read_answer(answer: Answer) -> Collection[bytes]:
+    if answer.status == HTTPStatus.NOT_FOUND:
+        return []
+    if answer.status != HTTPStatus.OK:
+        raise _error(answer)
+    try:
+        return _read_identity(json.loads(answer.content))
+    except (ValueError, TypeError, KeyError, UnsupportedAlgorithm) as e:
+        message = "the answer of the platform cannot be read"
+        raise PlatformQueryFailed(message, detail=repr(e)[:500]) from e
+
+
+def _read_identity(identity: dict[str, Any]) -> Collection[bytes]:
+    if identity["kind"] != _KIND:
+        raise ValueError(f"the answer must be a {_KIND}")
+    return [_read_key(identity[name]["ekPub"]) for name in _KEYS if name in identity]
+
+
+def _read_key(pem: str) -> bytes:
+    key = load_pem_public_key(pem.encode())
+    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
+def _error(answer: Answer) -> PlatformUnavailable | PlatformQueryFailed:
+    detail = f"HTTP status {answer.status}: {answer.content[:300]!r}"
+    if answer.status == HTTPStatus.FORBIDDEN and _OVERLOAD & set(_reasons(answer.content)):
+        return PlatformUnavailable("the platform does not answer queries now", detail=detail)
+    return PlatformQueryFailed("the platform refuses the query", detail=detail)
+
+
+def _reasons(content: bytes) -> Collection[str]:
+    """Return the reasons of an error; none if it cannot be read."""
+    try:
+        return [str(error["reason"]) for error in json.loads(content)["error"]["errors"]]
+    except (ValueError, TypeError, KeyError):
+        return []

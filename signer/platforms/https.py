@@ -1,0 +1,83 @@
+"""HTTPS requests to the API of a platform, within limits of time and size, without redirects."""
+
+import ssl
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import h11
+
+from signer.errors import PlatformQueryFailed, PlatformUnavailable
+from signer.kube.connection_pool import ConnectionPool, ContentTooLarge, HttpRequest
+
+ANSWER_SECONDS: Final = 4.0
+"""For one whole answer. A query has at most two."""
+_HTTPS_PORT: Final = 443
+_MAX_ANSWER: Final = 64 << 10
+"""Bytes. Two endorsement keys with their certificates have 10 KiB."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """An answer that is no outage. A redirect is an answer that nothing follows."""
+
+    status: int
+    content: bytes
+
+
+@dataclass(slots=True, kw_only=True)
+class _Server:
+    host: str
+    port: int
+    host_header: str
+    context: ssl.SSLContext
+    server_name: str | None = None
+
+
+def call(
+    method: str, url: str, headers: Mapping[str, str], body: bytes | None, ca_file: Path | None
+) -> Answer:
+    """Send one request and read the whole answer.
+
+    Trusts the authorities in `ca_file`, without it those of the system.
+
+    Raises:
+        PlatformUnavailable: no answer in time, too many requests (429), or an outage (5xx).
+        PlatformQueryFailed: the URL or the file cannot be used, or the answer is too large.
+
+    """
+    address = urlsplit(url)
+    if address.scheme != "https" or not address.hostname:
+        raise PlatformQueryFailed("the API of the platform must have an https URL", detail=url)
+    server = _Server(
+        host=address.hostname,
+        port=address.port or _HTTPS_PORT,
+        host_header=address.netloc,
+        context=_context(ca_file),
+    )
+    target = (address.path or "/") + (f"?{address.query}" if address.query else "")
+    request = HttpRequest(method=method, target=target, headers=dict(headers), body=body)
+    pool = ConnectionPool(server, None, max_content=_MAX_ANSWER, answer_seconds=ANSWER_SECONDS)
+    try:
+        with closing(pool):
+            status, content = pool.exchange(request)
+    except (h11.ProtocolError, OSError) as e:
+        raise PlatformUnavailable("the platform does not answer", detail=str(e)) from e
+    except ContentTooLarge as e:
+        raise PlatformQueryFailed("the answer of the platform is too large") from e
+    if status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        detail = f"HTTP status {status}: {content[:300]!r}"
+        raise PlatformUnavailable("the platform does not answer queries now", detail=detail)
+    return Answer(status=status, content=content)
+
+
+def _context(ca_file: Path | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError as e:
+        detail = f"{ca_file}: {e}"
+        raise PlatformQueryFailed("the platform's authorities cannot be read", detail=detail) from e

@@ -1,0 +1,252 @@
+"""Queries platforms for endorsement keys, and keeps their answers for a while.
+
+`PlatformQueries` never waits: a worker gets the last answer, or an error and a query that runs on a
+thread of its own pool. The CSR is verified again when the answer arrives.
+
+Every provider ID is written by a tenant, and offers come from anyone with a bootstrap token. So
+these limits come before a query:
+
+- A namespace starts a few queries a second for each account. It cannot use up the account's quota,
+  which the infrastructure provider of the platform needs as well.
+- An account has a few queries at the same time, and the threads take turns between namespaces.
+- A platform that does not answer is not queried for a while (circuit breaker of the account).
+- An instance is queried again after a minute at the earliest, or after some seconds when a query
+  failed. A good answer is used for an hour.
+
+An answer that lacks the expected key is used for one minute only: instances of the same name may
+follow each other, and a wrong key is denied.
+"""
+
+import logging
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Final, NamedTuple
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import load_der_public_key
+
+from common.errors import Waiting
+from common.public_keys import InvalidKey, spki_sha256
+from signer.circuit_breaker import BreakerState, CircuitBreaker
+from signer.errors import (
+    PlatformAnswerPending,
+    PlatformLocationNotAllowed,
+    PlatformQueryFailed,
+    PlatformUnavailable,
+)
+from signer.platforms.platform import Platform
+from signer.policy import PlatformRules
+from signer.task_pool import TaskPool
+from signer.token_buckets import TokenBuckets
+
+_logger = logging.getLogger(__name__)
+
+KEY_SECONDS: Final = 3600.0
+"""How long an answer with the expected key is used. An instance keeps its TPM as long as it exists;
+the limit is for names that a platform uses again."""
+OTHER_KEY_SECONDS: Final = 60.0
+"""How long an answer without the expected key is used."""
+FAILURE_SECONDS: Final = 10.0
+"""How long a failed query is not repeated."""
+OVERDUE_SECONDS: Final = 15.0
+"""After which a query that still runs counts as unanswered, for those who wait for it."""
+QPS: Final = 4.0
+BURST: Final = 40.0
+"""Queries of one namespace to one account, so a thousand machines take four minutes. AWS allows an
+account about 20 calls a second, and a query of AWS is two calls."""
+MAX_CONCURRENT: Final = 4
+"""Queries to one account at the same time."""
+_MAX_ANSWERS: Final = 20_000
+"""The oldest ones are dropped. One namespace gets at most 14,440 answers within an hour."""
+_MAX_KEYS: Final = 8
+"""Keys of one instance: RSA and ECC, of one TPM."""
+
+
+class _Account(NamedTuple):
+    """An account of a platform. Policies with the same file share its limits."""
+
+    type: str
+    credentials_file: str
+
+
+class _Instance(NamedTuple):
+    """An instance, and the rules under which it is queried."""
+
+    rules: PlatformRules
+    provider_id: str
+
+    @property
+    def account(self) -> _Account:
+        return _Account(self.rules.type, self.rules.credentials_file)
+
+
+class _Failure(NamedTuple):
+    """Why a query failed. An exception is made from it for each CSR that waits."""
+
+    error: type[Waiting]
+    message: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    """The result of a query, and when it came, on the monotonic clock."""
+
+    at: float
+    keys: frozenset[str] = frozenset()
+    failure: _Failure | None = None
+
+    def is_current(self, expected: str, now: float) -> bool:
+        """Return whether the answer may still be used about a key."""
+        if self.failure is not None:
+            seconds = FAILURE_SECONDS
+        else:
+            seconds = KEY_SECONDS if expected in self.keys else OTHER_KEY_SECONDS
+        return now - self.at < seconds
+
+
+@dataclass(slots=True)
+class _State:
+    """What is known of all platforms; only under the lock."""
+
+    answers: OrderedDict[_Instance, _Answer] = field(default_factory=OrderedDict)
+    running: dict[_Instance, float] = field(default_factory=dict)
+    """When the queries began that have not ended."""
+    busy: Counter[_Account] = field(default_factory=Counter)
+    breakers: dict[_Account, CircuitBreaker] = field(default_factory=dict)
+
+
+class PlatformQueries:
+    """A `PlatformKeySource` for all policies; any thread may call it."""
+
+    def __init__(
+        self,
+        pool: TaskPool,
+        platform_of: Callable[[PlatformRules], Platform],
+        *,
+        answered: Callable[[str], None],
+        monotonic: Callable[[], float],
+    ) -> None:
+        """Call `answered` with the provider ID when a query has ended."""
+        self._pool = pool
+        self._platform_of = platform_of
+        self._answered = answered
+        self._monotonic = monotonic
+        self._buckets = TokenBuckets(qps=QPS, burst=BURST, monotonic=monotonic)
+        self._lock = Lock()
+        self._state = _State()
+
+    def keys(
+        self, namespace: str, provider_id: str, rules: PlatformRules, *, expected: str
+    ) -> frozenset[str]:
+        """Return the EndorsementKey names that the platform gave for an instance lately.
+
+        Raises:
+            PlatformAnswerPending: a query is under way, or is due.
+            PlatformUnavailable, PlatformQueryFailed, PlatformLocationNotAllowed: nothing is known.
+
+        """
+        instance = _Instance(rules, provider_id)
+        with self._lock:
+            now = self._monotonic()
+            answer = self._state.answers.get(instance)
+            if answer is None or not answer.is_current(expected, now):
+                self._require_query(instance, namespace, now)
+                if answer is None or answer.failure is None:
+                    raise PlatformAnswerPending("the platform has not answered yet")
+        if answer.failure is not None:
+            # Also while it is queried again: the CSR keeps its reason, and `answered` wakes it.
+            error, message, detail = answer.failure
+            raise error(message, detail=detail)
+        return answer.keys
+
+    def _require_query(self, instance: _Instance, namespace: str, now: float) -> None:
+        """Start a query if none runs and the limits allow one. Called with the lock held."""
+        state, account = self._state, instance.account
+        begun = state.running.get(instance)
+        if begun is not None:
+            if now - begun > OVERDUE_SECONDS:
+                raise PlatformUnavailable("the platform does not answer")
+            return
+        breaker = state.breakers.setdefault(account, CircuitBreaker())
+        if breaker.state(now) is BreakerState.OPEN:
+            raise PlatformUnavailable("the platform does not answer, and is queried again later")
+        if state.busy[account] >= breaker.max_workers(MAX_CONCURRENT, now):
+            return
+        if not self._buckets.try_acquire((namespace, account)):
+            return
+        self._pool.submit(namespace, lambda: self._run(instance))
+        state.running[instance] = now
+        state.busy[account] += 1
+
+    def _run(self, instance: _Instance) -> None:
+        """Query a platform and keep the answer; on a thread of the pool."""
+        keys: frozenset[str] = frozenset()
+        failure: _Failure | None = None
+        try:
+            keys = self._query(instance)
+        except (PlatformUnavailable, PlatformQueryFailed, PlatformLocationNotAllowed) as e:
+            failure = _Failure(type(e), e.message, e.detail)
+        except Exception:
+            _logger.exception("query of a platform failed", extra={"fields": _fields(instance)})
+            message, detail = "the query of the platform failed", "the log has the traceback"
+            failure = _Failure(PlatformQueryFailed, message, detail)
+        self._finish(instance, keys, failure)
+        self._answered(instance.provider_id)
+
+    def _query(self, instance: _Instance) -> frozenset[str]:
+        rules, provider_id = instance
+        platform = self._platform_of(rules)
+        try:
+            location = platform.location(provider_id)
+        except ValueError as e:
+            message = "the provider ID of the Machine is none of the policy's platform"
+            raise PlatformLocationNotAllowed(message, detail=str(e)) from e
+        if location not in rules.locations:
+            raise PlatformLocationNotAllowed(
+                "the policy does not allow the location that the Machine's provider ID names",
+                detail=location,
+            )
+        return _names(platform.endorsement_keys(provider_id))
+
+    def _finish(self, instance: _Instance, keys: frozenset[str], failure: _Failure | None) -> None:
+        unavailable = failure is not None and failure.error is PlatformUnavailable
+        state, account = self._state, instance.account
+        with self._lock:
+            now = self._monotonic()
+            del state.running[instance]
+            state.busy[account] -= 1
+            state.answers[instance] = _Answer(at=now, keys=keys, failure=failure)
+            state.answers.move_to_end(instance)
+            if len(state.answers) > _MAX_ANSWERS:
+                state.answers.popitem(last=False)
+            # A tenant can cause all other failures with a provider ID. They must not stop the other
+            # tenants, and do not prove that the platform answers.
+            opened = (unavailable or failure is None) and state.breakers[account].record(
+                failed=unavailable, now=now
+            )
+        if opened:
+            fields = {**_fields(instance), "alarm": True}
+            _logger.warning("circuit breaker of a platform opened", extra={"fields": fields})
+
+
+def _names(keys: Collection[bytes]) -> frozenset[str]:
+    """Return the EndorsementKey names of public keys."""
+    if len(keys) > _MAX_KEYS:
+        raise PlatformQueryFailed("the platform gives too many endorsement keys")
+    try:
+        return frozenset(spki_sha256(load_der_public_key(key)).hex() for key in keys)
+    except (InvalidKey, UnsupportedAlgorithm, ValueError) as e:
+        message = "the platform gives an endorsement key that cannot be read"
+        raise PlatformQueryFailed(message, detail=str(e)) from e
+
+
+def _fields(instance: _Instance) -> dict[str, object]:
+    rules, provider_id = instance
+    return {
+        "platform": rules.type,
+        "credentialsFile": rules.credentials_file,
+        "providerID": provider_id,
+    }

@@ -1,0 +1,42 @@
+"""Rate limit with a token bucket for each owner. One owner cannot use the tokens of another."""
+
+from collections.abc import Callable, Hashable
+from threading import Lock
+
+
+class TokenBuckets:
+    """Buckets of all owners, for any number of threads. A full bucket is forgotten."""
+
+    def __init__(self, *, qps: float, burst: float, monotonic: Callable[[], float]) -> None:
+        """Fill each bucket with `qps` tokens a second, up to `burst` tokens."""
+        self._qps = qps
+        self._burst = burst
+        self._monotonic = monotonic
+        self._lock = Lock()
+        self._spent: dict[Hashable, tuple[float, float]] = {}
+        """When a bucket was last used, and how many tokens were missing from it then."""
+        self._last_sweep = monotonic()
+
+    def try_acquire(self, owner: Hashable) -> bool:
+        """Take one token; return whether there was one."""
+        with self._lock:
+            now = self._monotonic()
+            self._sweep(now)
+            missing = self._missing(owner, now)
+            if missing > self._burst - 1:
+                return False
+            self._spent[owner] = (now, missing + 1)
+            return True
+
+    def _missing(self, owner: Hashable, now: float) -> float:
+        used_at, missing = self._spent.get(owner, (now, 0.0))
+        return max(0.0, missing - (now - used_at) * self._qps)
+
+    def _sweep(self, now: float) -> None:
+        """Forget full buckets, not more often than an empty one takes to fill."""
+        if now - self._last_sweep < self._burst / self._qps:
+            return
+        self._last_sweep = now
+        full = [owner for owner in self._spent if self._missing(owner, now) == 0.0]
+        for owner in full:
+            del self._spent[owner]

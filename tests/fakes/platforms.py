@@ -1,0 +1,30 @@
+"""Platforms in memory: what they answer about each instance."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from common.errors import AttestationError
+from signer.policy import PlatformRules
+
+RULES = PlatformRules(
+    type="metal", credentials_file="/etc/signer/metal", locations=frozenset({"rack-1"})
+)
+
+
+@dataclass(slots=True)
+class FakePlatformKeys:
+    """A `PlatformKeySource` whose answers have arrived."""
+
+    names: dict[str, Collection[str]] = field(default_factory=dict)
+    """EndorsementKey names by provider ID."""
+    error: AttestationError | None = None
+    asked: list[tuple[str, str, PlatformRules, str]] = field(default_factory=list)
+
+    def keys(
+        self, namespace: str, provider_id: str, rules: PlatformRules, *, expected: str
+    ) -> frozenset[str]:
+        """Return the keys of an instance, or raise the error."""
+        self.asked.append((namespace, provider_id, rules, expected))
+        if self.error is not None:
+            raise self.error
+        return frozenset(self.names.get(provider_id, ()))

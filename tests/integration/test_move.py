@@ -1,0 +1,180 @@
+"""The real `clusterctl move` brings Clusters to another management cluster while signers run."""
+
+import json
+import secrets
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from authenticator.model import EXCHANGE_TTL_SECONDS
+from tests.harness.client import Object
+from tests.harness.fleet import WorkloadTenant
+from tests.harness.node import Node, finished
+from tests.harness.objects import Machine
+from tests.harness.process import wait_until
+from tests.harness.signer import OPT_IN, Signer
+from tests.harness.tpm import SoftwareTpm, TrustDomain
+from tests.harness.tpm_relay import TPM2_QUOTE, Send, TpmRelay
+from tests.integration import csrs, moves
+from tests.integration.audit_log import logged
+from tests.integration.moves import Site, TwoSites
+from tests.integration.test_credential_ids import credential_id
+
+BAN = {"reason": "stolen", "by": "alice", "since": "2026-11-22T09:00:00Z"}
+
+
+@pytest.fixture(scope="module")
+def sites(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoSites]:
+    with TwoSites(tmp_path_factory.mktemp("sites"), assets) as running:
+        yield running
+
+
+@pytest.fixture
+def signers(sites: TwoSites, tmp_path: Path) -> Iterator[tuple[Signer, Signer]]:
+    """Run a signer on each management cluster; renewals with unknown certificates are denied."""
+    policy = {"renewals": {"unknownCredential": "Deny"}}
+    first, second = (
+        Signer(site, tmp_path / name, policy=policy)
+        for site, name in ((sites.first, "first"), (sites.second, "second"))
+    )
+    with first, second:
+        for signer in (first, second):
+            signer.wait_until_ready()
+        yield first, second
+
+
+@pytest.fixture
+def node(sites: TwoSites, vendor: TrustDomain, tmp_path: Path) -> Iterator[Node]:
+    """Return the node of a new Cluster on the first management cluster. It has not joined."""
+    name = f"move-{secrets.token_hex(4)}"
+    tenant = WorkloadTenant(namespace=name, workload=sites.workload, name=name)
+    with SoftwareTpm(vendor, seed=name) as tpm:
+        node = Node(tenant, name, tpm, tmp_path / name)
+        node.give_token(sites.workload.bootstrap_token())
+        create(sites.first, node)
+        yield node
+    for site in (sites.first, sites.second):
+        site.management.kubectl(
+            "delete", "clusters", "--namespace", name, "--all", "--ignore-not-found"
+        )
+
+
+def create(site: Site, node: Node) -> None:
+    """Create the Cluster, its Secrets, and the Machine of the node with its key on record."""
+    management, tenant = site.management, node.tenant
+    namespace, name, workload = tenant.namespace, tenant.name, tenant.workload
+    management.create_namespace(namespace)
+    management.create_cluster(namespace, name, endpoint=workload.url, annotations=OPT_IN)
+    management.store_kubeconfig(namespace, name, workload.signer_kubeconfig())
+    management.store_authority(namespace, name, workload.authority.pair)
+    machine = Machine(node.name, provider_id=node.provider_id, annotations=node.registration())
+    management.create_machine(namespace, name, machine)
+
+
+def renew(node: Node) -> str:
+    """Renew the certificate of a node, and return its ID."""
+    call = node.call("renew", "--kubeconfig", str(node.kubeconfig()))
+    assert call.status == 0, call.complaint
+    return credential_id(node.call().certificate.encode())
+
+
+def claim(site: Site, node: Node) -> Object:
+    return csrs.claim(node, site.management.admin)
+
+
+def test_node_renews_after_a_move_with_the_same_claim(
+    sites: TwoSites, signers: tuple[Signer, Signer], node: Node
+) -> None:
+    first, second = signers
+    joined = credential_id(node.call().certificate.encode())
+    before = claim(sites.first, node)
+    assert before["machineUID"] == moves.machine_uid(sites.first, node)
+    moves.adopt(sites.first, node)
+
+    sites.move(node.tenant.namespace, sites.first, sites.second)
+    assert claim(sites.second, node) == before
+    moves.report_status(sites.second, node)
+    renewed = renew(node)
+
+    after = claim(sites.second, node)
+    changed = {name for name in before if after[name] != before[name]}
+    assert changed <= {
+        "machineUID",
+        "notAfter",
+        "lastAttested",
+        "credentialIDs",
+        "lastBootCounters",
+    }
+    assert after["machineUID"] == moves.machine_uid(sites.second, node) != before["machineUID"]
+    assert after["credentialIDs"] == [joined, renewed]
+    assert len(logged(first, node, "issued")) == len(logged(second, node, "issued")) == 1
+    assert "alarms" not in logged(second, node, "issued")[0]
+
+
+def test_exchange_that_a_move_interrupts_starts_over(
+    sites: TwoSites, signers: tuple[Signer, Signer], node: Node
+) -> None:
+    """The first signer made its challenge, so the second one leaves the answer undecided."""
+    _, second = signers
+    reached, go_on = Event(), Event()
+
+    def wait(command: bytes, send: Send) -> bytes:
+        reached.set()
+        go_on.wait()
+        return send(command)
+
+    with TpmRelay(node.tpm) as relay, ExitStack() as stack:
+        stack.callback(go_on.set)
+        node.settings = {"tcti": relay.tcti}
+        joined = credential_id(node.call().certificate.encode())
+        moves.adopt(sites.first, node)
+        relay.on(TPM2_QUOTE, wait)
+        renewal = node.start("renew", "--kubeconfig", str(node.kubeconfig()))
+        assert reached.wait(60)
+        sites.move(node.tenant.namespace, sites.first, sites.second)
+        moves.report_status(sites.second, node)
+        go_on.set()
+        wait_until(lambda: len(csrs.answers(node)) == 2, what="the node answers")
+        renewal.terminate()
+        finished(renewal)
+        age_exchange(node, EXCHANGE_TTL_SECONDS + 1)
+        renewed = renew(node)
+    assert claim(sites.second, node)["credentialIDs"] == [joined, renewed]
+    assert len(logged(second, node, "issued")) == 1
+    answers = [csr["metadata"]["name"] for csr in csrs.answers(node)]
+    verdicts = [csrs.conditions(sites.workload.admin, name) for name in answers]
+    assert verdicts.count({}) == 1
+
+
+def age_exchange(node: Node, seconds: float) -> None:
+    """Let the exchange on disk be older; its ages are on the clock of the boot."""
+    path = node.state / "pending.json"
+    stored = json.loads(path.read_bytes())
+    [entry] = stored["entries"]
+    entry["started_at"] -= seconds
+    path.write_text(json.dumps(stored), encoding="utf-8")
+
+
+@pytest.mark.usefixtures("signers")
+def test_ban_of_a_key_that_the_target_has_already_arrives_before_the_move(
+    sites: TwoSites, node: Node
+) -> None:
+    """A move leaves cluster-scoped objects in the source, and replaces none in the target."""
+    first, second = sites.first, sites.second
+    assert node.call().status == 0
+    moves.adopt(first, node)
+    sites.move(node.tenant.namespace, first, second)
+    moves.adopt(second, node)
+    moves.report_status(second, node)
+    key = f"{csrs.ENDORSEMENT_KEYS}/{claim(second, node)['endorsementKey']}"
+    second.management.admin.patch(key, {"spec": {"banned": BAN}})
+    assert "banned" not in first.management.admin.get(key)["spec"]
+    sites.move(node.tenant.namespace, second, first)
+    moves.report_status(first, node)
+    assert first.management.admin.get(key)["spec"]["banned"] == BAN
+    call = node.call("renew", "--kubeconfig", str(node.kubeconfig()))
+    assert call.status == 1
+    assert "EndorsementKeyBanned" in call.complaint

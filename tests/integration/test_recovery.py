@@ -1,0 +1,119 @@
+"""What operators lose and restore: docs/operations.md, Disaster recovery."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.harness.client import Client
+from tests.harness.documentation import blocks
+from tests.harness.fleet import Fleet, WorkloadTenant
+from tests.harness.machines import Machines
+from tests.harness.management import NAMESPACE
+from tests.harness.node import Node
+from tests.harness.signer import Signer
+from tests.integration import csrs
+from tests.integration.scripted_node import Script
+from tests.integration.test_credential_ids import joined, renewed
+
+CHALLENGE_KEYS = f"/api/v1/namespaces/{NAMESPACE}/secrets/node-attestation-challenge-keys"
+
+
+def run_block(fleet: Fleet, directory: Path, command: str) -> None:
+    """Run the commands of docs/operations.md with this text, as an operator."""
+    [block] = [
+        block
+        for block in blocks()
+        if block.page == "docs/operations.md" and block.marker == "run" and command in block.text
+    ]
+    subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", block.script],
+        cwd=directory,
+        env={
+            "PATH": f"{fleet.management.assets}:{os.defpath}",
+            "KUBECONFIG": str(fleet.management.admin_config),
+        },
+        check=True,
+    )
+
+
+def lose_claim(node: Node, management: Client) -> None:
+    """Delete both objects of the claim."""
+    key = csrs.claim(node, management)["endorsementKey"]
+    management.delete(f"{csrs.ENDORSEMENT_KEYS}/{key}")
+    name = f"{node.name}.{node.tenant.name}"
+    management.delete(f"{csrs.ATTESTED_NODES.format(node.tenant.namespace)}/{name}")
+
+
+def as_node(node: Node) -> Client:
+    """Return a client with a certificate of the node."""
+    return node.tenant.workload.client(f"system:node:{node.name}", "system:nodes")
+
+
+def test_node_without_a_record_waits_until_its_claim_is_restored(
+    fleet: Fleet, machines: Machines, signer: Signer, tmp_path: Path
+) -> None:
+    """Without the claim, the signer cannot know which TPM the Machine had."""
+    with signer.with_policies({"endorsementKey": {"trust": "FirstUse"}}):
+        node, management = machines.known(), fleet.management.admin
+        assert node.call().status == 0
+        claimed = csrs.claim(node, management)
+        run_block(fleet, tmp_path, "kubectl get endorsementkeys -o yaml")
+        lose_claim(node, management)
+        Script(node, client=as_node(node)).waiting_for("OperatorActionRequired")
+        run_block(fleet, tmp_path, "kubectl apply --server-side")
+        assert csrs.claim(node, management) == claimed
+        second = renewed(node)
+        assert csrs.claim(node, management)["credentialIDs"] == [
+            *claimed["credentialIDs"],
+            second,
+        ]
+
+
+def test_lost_challenge_keys_interrupt_exchanges_and_no_more(
+    fleet: Fleet, machines: Machines, signer: Signer
+) -> None:
+    """The answer to an earlier challenge is ignored. The next exchange has the new key."""
+    node, first = joined(machines)
+    script, name = Script(node, client=as_node(node)), csrs.new_name()
+    answer = script.encoded(name)
+    signer.stop()
+    fleet.management.admin.delete(CHALLENGE_KEYS)
+    signer.start()
+    signer.wait_until_ready()
+    script.put(name, answer)
+    second = renewed(node)
+    assert csrs.claim(node, fleet.management.admin)["credentialIDs"] == [first, second]
+    assert csrs.conditions(script.client, name) == {}
+
+
+@contextmanager
+def without_authority_key(fleet: Fleet, tenant: WorkloadTenant, signer: Signer) -> Iterator[None]:
+    """Remove the key from the Secret with the authority of a Cluster, and restore it.
+
+    The signer is restarted, since it reads the Secret again only after some seconds.
+    """
+    path = f"/api/v1/namespaces/{tenant.namespace}/secrets/{tenant.name}-ca"
+    admin = fleet.management.admin
+    stored = admin.get(path)["data"]
+    signer.stop()
+    admin.patch(path, {"data": {"tls.key": None}})
+    signer.start()
+    try:
+        yield
+    finally:
+        admin.patch(path, {"data": stored})
+
+
+def test_requests_wait_until_a_lost_authority_key_is_restored(
+    fleet: Fleet, machines: Machines, signer: Signer
+) -> None:
+    """The certificate of the node stays in use, and no request is denied."""
+    node, _ = joined(machines)
+    with without_authority_key(fleet, node.tenant, signer):
+        script, name = Script(node, client=as_node(node)), csrs.new_name()
+        script.put(name, script.encoded(name))
+        csrs.waiting_for(script.client, name, "AuthorityUnavailable")
+        assert node.call().status == 0
+    assert csrs.decided(script.client, name) == {"Approved": "Attested"}

@@ -1,0 +1,84 @@
+"""The variant with a CPython of its own, in a system that has no Python.
+
+No registry that the tests reach has python-build-standalone. A copy of Debian's interpreter and its
+standard library takes its place: CPython finds its modules relative to its program.
+"""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.harness.debian_root import SUITES
+from tests.harness.fleet import Fleet
+from tests.harness.wire import output
+from tests.packaging.node import joined_node, packages
+from tests.packaging.node.packages import BUILD, DEB, DIRECTORY, TREE
+from tests.systemd import units
+
+INTERPRETER: Final = f"{DIRECTORY}/python/bin/python3"
+
+
+def relocatable_python(directory: Path) -> Path:
+    """Return a copy of Debian's CPython, in the layout of python-build-standalone."""
+    [library] = Path("/usr/lib").glob("python3.1?")
+    (directory / "bin").mkdir(parents=True)
+    shutil.copy(f"/usr/bin/{library.name}", directory / "bin/python3")
+    shutil.copytree(library, directory / "lib" / library.name, symlinks=False, ignore=dangling)
+    return directory
+
+
+def dangling(directory: str, names: list[str]) -> set[str]:
+    """Return the links of a directory that lead nowhere, such as those to packages of Debian."""
+    return {name for name in names if not (Path(directory) / name).exists()}
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the deb of the variant."""
+    directory = tmp_path_factory.mktemp("bundled")
+    tree = directory / "tree"
+    shutil.copytree(TREE, tree, symlinks=True)
+    python = relocatable_python(directory / "python")
+    output(BUILD / "bundle-python.sh", tree, python)
+    output(BUILD / "pack.sh", tree, directory)
+    [deb] = directory.glob(f"{packages.NAME}-bundled_*.deb")
+    return deb
+
+
+@pytest.fixture(scope="module")
+def system(package: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
+    """Return a system with the variant and without another Python, as layers of an overlay."""
+    directory = tmp_path_factory.mktemp("system")
+    return packages.install(SUITES[0], DEB, directory, package=package, python=INTERPRETER)
+
+
+def test_node_without_python_joins_and_serves_from_its_cache(
+    system: tuple[Path, ...], fleet: Fleet, tmp_path: Path
+) -> None:
+    with joined_node.prepared(system, fleet, "bundled", tmp_path) as node:
+        machine = node.machine
+        assert machine.call("test", "-e", "/usr/bin/python3").returncode == 1
+        node.start_kubelet()
+        machine.run("systemctl", "start", units.RENEW)
+        node.disable_full_program()
+        served = node.cached_call()
+        assert served.returncode == 0, served.stderr
+        assert json.loads(served.stdout)["status"]["clientCertificateData"]
+        assert machine.state() == "running"
+
+
+def test_python_of_another_version_is_refused(tmp_path: Path) -> None:
+    python = tmp_path / "bin/python3"
+    python.parent.mkdir()
+    python.write_text("#!/bin/sh\nexit 1\n")
+    python.chmod(0o755)
+    refused = subprocess.run(
+        [BUILD / "bundle-python.sh", tmp_path / "tree", tmp_path],
+        check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert refused.returncode == 1
+    assert "must have a CPython 3.11 to 3.14" in refused.stderr

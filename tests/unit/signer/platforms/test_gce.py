@@ -1,0 +1,259 @@
+"""Endorsement keys from Compute Engine, against a server that answers as its API Reference says."""
+
+import json
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from common.errors import AttestationError
+from signer.errors import PlatformQueryFailed, PlatformUnavailable
+from signer.platforms.gce import Gce
+from signer.platforms.registry import platform_of
+from signer.policy import PlatformRules
+from tests.builders.software_tpm import rsa_key
+from tests.fakes.api_server import HOST, Answering, FakeApiServer, Handler, api_server
+from tests.harness import pki
+
+COMPUTE, OAUTH = "compute.googleapis.com", "oauth2.googleapis.com"
+PROVIDER_ID = "gce://team-a-prod/europe-west3-a/node-1"
+PATH = (
+    "/compute/v1/projects/team-a-prod/zones/europe-west3-a/instances/node-1"
+    "/getShieldedInstanceIdentity"
+)
+ACCOUNT = "signer@team-a-prod.iam.gserviceaccount.com"
+TOKEN = "ya29.example"
+
+
+def public_key(encoding: Encoding) -> bytes:
+    return KEY.public_key().public_bytes(encoding, PublicFormat.SubjectPublicKeyInfo)
+
+
+KEY = ec.generate_private_key(ec.SECP256R1())
+DER, PEM = public_key(Encoding.DER), public_key(Encoding.PEM).decode()
+ED25519 = ed25519.Ed25519PrivateKey.generate().public_key()
+
+
+def identity(**changes: object) -> dict[str, Any]:
+    """Return the identity of an instance. The signing keys are no endorsement keys."""
+    return {
+        "kind": "compute#shieldedInstanceIdentity",
+        "signingKey": {"ekPub": "not read"},
+        "eccP256SigningKey": {"ekPub": "not read"},
+        "eccP256EncryptionKey": {"ekPub": PEM, "ekCert": "not read"},
+        **changes,
+    }
+
+
+def error(status: int, reason: str) -> Handler:
+    """Answer with an error of Google's APIs."""
+    body = {"error": {"code": status, "message": reason, "errors": [{"reason": reason}]}}
+    return lambda answering: answering.give(body, status)
+
+
+@dataclass(slots=True)
+class FakeGoogle:
+    """Google's token endpoint and Compute Engine."""
+
+    identities: dict[str, Any] = field(default_factory=lambda: {PATH: identity()})
+    tokens: int = 0
+    compute: Handler | None = None
+    oauth: Handler | None = None
+
+    def handle(self, answering: Answering) -> None:
+        host = answering.headers["Host"]
+        assert host in {COMPUTE, OAUTH}
+        override = self.compute if host == COMPUTE else self.oauth
+        if override is not None:
+            override(answering)
+        elif host == OAUTH:
+            self._give_token(answering)
+        elif answering.headers.get("Authorization") != f"Bearer {TOKEN}":
+            error(401, "authError")(answering)
+        elif answering.path in self.identities:
+            answering.give(self.identities[answering.path])
+        else:
+            error(404, "notFound")(answering)
+
+    def _give_token(self, answering: Answering) -> None:
+        form = parse_qs(answering.server.requests[-1].content.decode())
+        assert form["grant_type"] == ["urn:ietf:params:oauth:grant-type:jwt-bearer"]
+        assert form["assertion"][0].count(".") == 2
+        self.tokens += 1
+        answering.give({"access_token": TOKEN, "expires_in": 3600, "token_type": "Bearer"})
+
+
+@pytest.fixture
+def google() -> FakeGoogle:
+    return FakeGoogle()
+
+
+@pytest.fixture(autouse=True)
+def server(
+    google: FakeGoogle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[FakeApiServer]:
+    """Serve under Google's names: connections to them go to loopback."""
+    with api_server(google.handle, tmp_path, names=(COMPUTE, OAUTH)) as running:
+        connect = socket.create_connection
+        monkeypatch.setattr(
+            socket,
+            "create_connection",
+            lambda _, *options, **more: connect((HOST, running.server_port), *options, **more),
+        )
+        bundle = tmp_path / "ca.crt"
+        bundle.write_bytes(running.authority.pair.certificate)
+        monkeypatch.setenv("SSL_CERT_FILE", str(bundle))
+        yield running
+
+
+@pytest.fixture
+def gce(tmp_path: Path) -> Gce:
+    return Gce(credentials_file(tmp_path))
+
+
+def credentials_file(directory: Path, **changes: object) -> Path:
+    """Write the key of a service account."""
+    fields = {
+        "type": "service_account",
+        "project_id": "team-a-prod",
+        "private_key_id": directory.name,
+        "private_key": pki.key_pem(rsa_key()).decode(),
+        "client_email": ACCOUNT,
+        "token_uri": f"https://{OAUTH}/token",
+        **changes,
+    }
+    file = directory / "gce.json"
+    file.write_text(json.dumps(fields), encoding="utf-8")
+    return file
+
+
+def test_endorsement_keys_are_read_and_no_signing_keys(gce: Gce) -> None:
+    assert gce.endorsement_keys(PROVIDER_ID) == [DER]
+
+
+def test_instance_that_does_not_exist_has_no_keys(gce: Gce) -> None:
+    assert gce.endorsement_keys(PROVIDER_ID + "2") == []
+
+
+def test_instance_without_a_tpm_has_no_keys(gce: Gce, google: FakeGoogle) -> None:
+    google.identities[PATH] = {"kind": "compute#shieldedInstanceIdentity"}
+    assert gce.endorsement_keys(PROVIDER_ID) == []
+
+
+def test_one_token_serves_several_queries_of_an_account(gce: Gce, google: FakeGoogle) -> None:
+    for _ in range(3):
+        gce.endorsement_keys(PROVIDER_ID)
+    assert google.tokens == 1
+
+
+def test_changed_credentials_are_used_at_once(gce: Gce, google: FakeGoogle, tmp_path: Path) -> None:
+    gce.endorsement_keys(PROVIDER_ID)
+    credentials_file(tmp_path, private_key_id="rotated")
+    gce.endorsement_keys(PROVIDER_ID)
+    assert google.tokens == 2
+
+
+ANSWERS: dict[str, tuple[type[AttestationError], Handler]] = {
+    "no permission": (PlatformQueryFailed, error(403, "forbidden")),
+    "throttled with 403": (PlatformUnavailable, error(403, "rateLimitExceeded")),
+    "throttled": (PlatformUnavailable, error(429, "rateLimitExceeded")),
+    "outage": (PlatformUnavailable, error(503, "backendError")),
+    "refused without a reason": (PlatformQueryFailed, lambda a: a.give(b"<html>", 403)),
+    "redirect": (PlatformQueryFailed, lambda a: a.give(b"", 302, Location="https://example.org/")),
+    "no JSON": (PlatformQueryFailed, lambda a: a.give(b"<html>")),
+    "no object": (PlatformQueryFailed, lambda a: a.give([])),
+    "another kind": (PlatformQueryFailed, lambda a: a.give(identity(kind="compute#instance"))),
+    "no PEM": (
+        PlatformQueryFailed,
+        lambda a: a.give(identity(encryptionKey={"ekPub": "MIIB"})),
+    ),
+    "key without its text": (PlatformQueryFailed, lambda a: a.give(identity(encryptionKey={}))),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_other_answers_are_not_used(name: str, gce: Gce, google: FakeGoogle) -> None:
+    expected, google.compute = ANSWERS[name]
+    with pytest.raises(expected):
+        gce.endorsement_keys(PROVIDER_ID)
+
+
+@pytest.mark.parametrize(
+    ("expected", "handler"),
+    [
+        (PlatformQueryFailed, lambda a: a.give({"error": "invalid_grant"}, 400)),
+        (PlatformUnavailable, lambda a: a.give({"error": "internal_failure"}, 500)),
+    ],
+)
+def test_token_that_is_refused_decides_nothing(
+    expected: type[AttestationError], handler: Handler, gce: Gce, google: FakeGoogle
+) -> None:
+    google.oauth = handler
+    with pytest.raises(expected):
+        gce.endorsement_keys(PROVIDER_ID)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"private_key": "SECRET"}', '{"private_key": "SECRET', "\udcff"]
+)
+def test_credentials_that_cannot_be_used_are_reported_without_the_secret(
+    text: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "gce.json"
+    file.write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(PlatformQueryFailed) as caught:
+        Gce(file).endorsement_keys(PROVIDER_ID)
+    assert "must be the JSON key of a service account" in caught.value.detail
+    assert "SECRET" not in caught.value.detail
+
+
+def test_private_key_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(PlatformQueryFailed) as caught:
+        Gce(credentials_file(tmp_path, private_key="SECRET")).endorsement_keys(PROVIDER_ID)
+    assert "SECRET" not in caught.value.detail
+
+
+def test_token_is_not_requested_without_tls(tmp_path: Path) -> None:
+    file = credentials_file(tmp_path, token_uri=f"http://{OAUTH}/token")
+    with pytest.raises(PlatformQueryFailed) as caught:
+        Gce(file).endorsement_keys(PROVIDER_ID)
+    assert caught.value.detail == f"http://{OAUTH}/token"
+
+
+def test_missing_credentials_file_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(PlatformQueryFailed) as caught:
+        Gce(tmp_path / "missing").endorsement_keys(PROVIDER_ID)
+    assert "No such file" in caught.value.detail
+
+
+@pytest.mark.parametrize("project", ["team-a-prod", "example.com:team-a-prod"])
+def test_location_is_the_project(gce: Gce, project: str) -> None:
+    assert gce.location(f"gce://{project}/us-central1-f/node-1") == project
+
+
+@pytest.mark.parametrize(
+    "provider_id",
+    [
+        "gce:///europe-west3-a/node-1",
+        "gce://team-a-prod/europe-west3-a/",
+        "gce://team-a-prod/europe-west3-a/node-1/../node-2",
+        "gce://team-a-prod/../other-project/node-1",
+        "gce://team-a-prod/europe-west3-a/node-1?alt=x",
+        "gce://team-a-prod/europe-west3-a/node-1\n",
+        "aws:///eu-central-1a/i-0123456789abcdef0",
+    ],
+)
+def test_provider_id_of_another_form_has_no_location(gce: Gce, provider_id: str) -> None:
+    with pytest.raises(ValueError, match="gce://"):
+        gce.location(provider_id)
+
+
+def test_policy_names_the_platform_by_its_entry_point() -> None:
+    rules = PlatformRules(type="gce", credentials_file="/f", locations=frozenset({"x"}))
+    assert isinstance(platform_of(rules), Gce)

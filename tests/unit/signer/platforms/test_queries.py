@@ -1,0 +1,428 @@
+"""When a platform is queried, how long its answers are used, and what a tenant cannot exhaust."""
+
+from collections.abc import Callable, Collection
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from threading import Event, Semaphore
+from typing import TypeVar
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from common.errors import AttestationError
+from common.public_keys import spki_sha256
+from signer.errors import (
+    PlatformAnswerPending,
+    PlatformLocationNotAllowed,
+    PlatformQueryFailed,
+    PlatformUnavailable,
+)
+from signer.platforms import queries
+from signer.platforms.platform import Platform
+from signer.platforms.queries import (
+    BURST,
+    FAILURE_SECONDS,
+    KEY_SECONDS,
+    MAX_CONCURRENT,
+    OTHER_KEY_SECONDS,
+    OVERDUE_SECONDS,
+    QPS,
+    PlatformQueries,
+)
+from signer.policy import PlatformRules
+from signer.task_pool import TaskPool
+from signer.verify.platform_keys import PlatformKeySource
+from tests.fakes.platforms import RULES, FakePlatformKeys
+
+T = TypeVar("T")
+SECONDS = 30
+
+
+def public_der(key: ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey) -> bytes:
+    return key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
+KEY = ec.generate_private_key(ec.SECP256R1())
+NAME = spki_sha256(KEY.public_key()).hex()
+STRANGER = "00" * 32
+
+
+@dataclass(slots=True)
+class FakePlatform:
+    """A platform that answers at once: `metal://<location>/<instance>`."""
+
+    keys: dict[str, Collection[bytes]] = field(default_factory=dict)
+    error: Exception | None = None
+    asked: list[str] = field(default_factory=list)
+
+    def location(self, provider_id: str) -> str:
+        scheme, _, path = provider_id.partition("://")
+        if scheme != "metal":
+            raise ValueError("not metal://<location>/<instance>")
+        return path.partition("/")[0]
+
+    def endorsement_keys(self, provider_id: str) -> Collection[bytes]:
+        self.asked.append(provider_id)
+        if self.error is not None:
+            raise self.error
+        return self.keys.get(provider_id, ())
+
+
+class ManualPool(TaskPool):
+    """Runs tasks when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.tasks: list[tuple[str, Callable[[], object]]] = []
+
+    def submit(self, owner: str, function: Callable[[], T]) -> Future[T]:
+        self.tasks.append((owner, function))
+        return Future()
+
+    def run(self) -> int:
+        """Run the tasks; return how many there were."""
+        tasks, self.tasks = self.tasks, []
+        for _, task in tasks:
+            task()
+        return len(tasks)
+
+
+@dataclass(slots=True)
+class Fixture:
+    """Queries to one platform, and their clock."""
+
+    platform: FakePlatform = field(default_factory=FakePlatform)
+    pool: ManualPool = field(default_factory=ManualPool)
+    seconds: float = 1000.0
+    answered: list[str] = field(default_factory=list)
+    queries: PlatformQueries = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.queries = PlatformQueries(
+            self.pool,
+            lambda _: self.platform,
+            answered=self.answered.append,
+            monotonic=lambda: self.seconds,
+        )
+
+    def keys(
+        self,
+        instance: str = "1",
+        *,
+        expected: str = NAME,
+        namespace: str = "team-a",
+        rules: PlatformRules = RULES,
+    ) -> frozenset[str]:
+        provider_id = instance if "://" in instance else f"metal://rack-1/{instance}"
+        return self.queries.keys(namespace, provider_id, rules, expected=expected)
+
+    def expect(
+        self,
+        error: type[AttestationError],
+        instance: str = "1",
+        *,
+        expected: str = NAME,
+        namespace: str = "team-a",
+    ) -> None:
+        with pytest.raises(error):
+            self.keys(instance, expected=expected, namespace=namespace)
+
+    def answer(
+        self, instance: str = "1", *, expected: str = NAME, namespace: str = "team-a"
+    ) -> None:
+        """Ask for an instance, and let the platform answer."""
+        self.expect(PlatformAnswerPending, instance, expected=expected, namespace=namespace)
+        assert self.pool.run() == 1
+
+
+def answered_queries() -> PlatformKeySource:
+    """Return the real source after the answers about two instances."""
+    fixture = fixture_with_key()
+    for instance in ("1", "2"):
+        fixture.answer(instance)
+    return fixture.queries
+
+
+def fake_source() -> PlatformKeySource:
+    return FakePlatformKeys(names={"metal://rack-1/1": [NAME]})
+
+
+@pytest.mark.parametrize("make", [answered_queries, fake_source])
+def test_source_gives_the_keys_of_the_instance_and_no_others(
+    make: Callable[[], PlatformKeySource],
+) -> None:
+    """The fake of the verifier's tests behaves as the real source."""
+    source = make()
+    for expected in (NAME, STRANGER):
+        assert source.keys("team-a", "metal://rack-1/1", RULES, expected=expected) == {NAME}
+        assert source.keys("team-a", "metal://rack-1/2", RULES, expected=expected) == set()
+
+
+def fixture_with_key() -> Fixture:
+    fixture = Fixture()
+    fixture.platform.keys["metal://rack-1/1"] = [public_der(KEY)]
+    return fixture
+
+
+def test_first_call_starts_one_query_and_does_not_wait() -> None:
+    fixture = fixture_with_key()
+    for _ in range(3):
+        fixture.expect(PlatformAnswerPending)
+    assert (fixture.pool.run(), fixture.platform.asked) == (1, ["metal://rack-1/1"])
+    assert fixture.answered == ["metal://rack-1/1"]
+    assert fixture.keys() == {NAME}
+
+
+def test_answer_with_the_expected_key_is_used_for_an_hour() -> None:
+    fixture = fixture_with_key()
+    fixture.answer()
+    fixture.seconds += KEY_SECONDS - 1
+    assert fixture.keys() == {NAME}
+    fixture.seconds += 1
+    fixture.answer()
+    assert len(fixture.platform.asked) == 2
+
+
+@pytest.mark.parametrize("keys", [(), (public_der(KEY),)])
+def test_answer_without_the_expected_key_is_used_for_a_minute(keys: Collection[bytes]) -> None:
+    """An instance with a name that was used before has another TPM."""
+    fixture = Fixture()
+    fixture.platform.keys["metal://rack-1/1"] = keys
+    fixture.answer(expected=STRANGER)
+    fixture.seconds += OTHER_KEY_SECONDS - 1
+    assert len(fixture.keys(expected=STRANGER)) == len(keys)
+    fixture.seconds += 1
+    fixture.answer(expected=STRANGER)
+
+
+def test_new_instance_of_an_old_name_joins_after_a_minute() -> None:
+    fixture = fixture_with_key()
+    fixture.answer()
+    new = ec.generate_private_key(ec.SECP256R1())
+    name = spki_sha256(new.public_key()).hex()
+    fixture.platform.keys["metal://rack-1/1"] = [public_der(new)]
+    fixture.seconds += OTHER_KEY_SECONDS
+    assert fixture.keys() == {NAME}
+    fixture.answer(expected=name)
+    assert fixture.keys(expected=name) == {name}
+
+
+@pytest.mark.parametrize("error", [PlatformUnavailable, PlatformQueryFailed])
+def test_failed_query_is_repeated_after_some_seconds(error: type[AttestationError]) -> None:
+    fixture = fixture_with_key()
+    fixture.platform.error = error("no", detail="secret of the operator")
+    fixture.answer()
+    with pytest.raises(error) as caught:
+        fixture.keys()
+    assert (caught.value.message, caught.value.detail) == ("no", "secret of the operator")
+    fixture.seconds += FAILURE_SECONDS - 1
+    fixture.expect(error)
+    assert not fixture.pool.tasks
+    fixture.seconds += 1
+    fixture.platform.error = None
+    # The reason stays until the new answer is there.
+    fixture.expect(error)
+    assert fixture.pool.run() == 1
+    assert fixture.keys() == {NAME}
+
+
+def test_two_waiting_requests_get_exceptions_of_their_own() -> None:
+    """One exception that several threads raise would collect their tracebacks."""
+    fixture = Fixture()
+    fixture.platform.error = PlatformQueryFailed("no")
+    fixture.answer()
+    caught = []
+    for _ in range(2):
+        with pytest.raises(PlatformQueryFailed) as raised:
+            fixture.keys()
+        caught.append(raised.value)
+    assert caught[0] is not caught[1]
+
+
+def test_exception_of_a_platform_decides_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    fixture = Fixture()
+    fixture.platform.error = ZeroDivisionError("a bug of the platform")
+    fixture.answer()
+    fixture.expect(PlatformQueryFailed)
+    assert "a bug of the platform" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "provider_id", ["metal://rack-2/1", "metal://rack-10/1", "aws:///eu-central-1a/i-01234567"]
+)
+def test_provider_id_of_another_location_is_not_queried(provider_id: str) -> None:
+    fixture = Fixture()
+    fixture.answer(provider_id)
+    fixture.expect(PlatformLocationNotAllowed, provider_id)
+    assert fixture.platform.asked == []
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [b"no key"],
+        [public_der(ed25519.Ed25519PrivateKey.generate())],
+        [public_der(KEY), b""],
+        [public_der(KEY)] * 9,
+    ],
+    ids=["no key", "unsupported type", "one of two", "too many"],
+)
+def test_keys_that_cannot_be_read_decide_nothing(keys: Collection[bytes]) -> None:
+    fixture = Fixture()
+    fixture.platform.keys["metal://rack-1/1"] = keys
+    fixture.answer()
+    fixture.expect(PlatformQueryFailed)
+
+
+def test_answers_of_one_account_are_not_those_of_another() -> None:
+    fixture = fixture_with_key()
+    fixture.answer()
+    other = replace(RULES, credentials_file="/etc/signer/other")
+    with pytest.raises(PlatformAnswerPending):
+        fixture.keys(rules=other)
+
+
+def test_tenant_with_many_provider_ids_does_not_use_up_the_queries_of_another() -> None:
+    fixture = Fixture()
+    started = 0
+    for n in range(1000):
+        fixture.expect(PlatformAnswerPending, str(n), namespace="hostile")
+        started += fixture.pool.run()
+    assert started == BURST
+    fixture.answer("honest", namespace="honest")
+    assert fixture.keys("honest", namespace="honest") == set()
+    fixture.seconds += 1
+    for n in range(1000):
+        fixture.expect(PlatformAnswerPending, f"again-{n}", namespace="hostile")
+        started += fixture.pool.run()
+    assert started == BURST + QPS
+
+
+def test_account_has_few_queries_at_the_same_time() -> None:
+    fixture = Fixture()
+    for n in range(20):
+        fixture.expect(PlatformAnswerPending, str(n))
+    assert len(fixture.pool.tasks) == MAX_CONCURRENT
+
+
+def test_query_that_does_not_end_gets_a_reason() -> None:
+    fixture = Fixture()
+    fixture.expect(PlatformAnswerPending)
+    fixture.seconds += OVERDUE_SECONDS
+    fixture.expect(PlatformAnswerPending)
+    fixture.seconds += 1
+    fixture.expect(PlatformUnavailable)
+
+
+def open_breaker(fixture: Fixture) -> None:
+    fixture.platform.error = PlatformUnavailable("no answer")
+    for n in range(3):
+        fixture.answer(f"down-{n}")
+
+
+def test_platform_that_does_not_answer_is_probed_later(caplog: pytest.LogCaptureFixture) -> None:
+    fixture = fixture_with_key()
+    open_breaker(fixture)
+    assert "circuit breaker of a platform opened" in caplog.text
+    fixture.expect(PlatformUnavailable)
+    assert not fixture.pool.tasks
+    fixture.seconds += 2
+    fixture.platform.error = None
+    fixture.expect(PlatformAnswerPending)
+    fixture.expect(PlatformAnswerPending, "2")
+    assert fixture.pool.run() == 1  # one probe
+    assert fixture.keys() == {NAME}
+    fixture.answer("2")
+
+
+def test_outage_of_one_account_does_not_stop_another() -> None:
+    fixture = fixture_with_key()
+    open_breaker(fixture)
+    fixture.platform.error = None
+    other = replace(RULES, credentials_file="/etc/signer/other")
+    with pytest.raises(PlatformAnswerPending):
+        fixture.keys(rules=other)
+    assert fixture.pool.run() == 1
+    assert fixture.keys(rules=other) == {NAME}
+
+
+def test_refusals_that_a_tenant_causes_do_not_open_the_breaker() -> None:
+    """The provider ID of an instance that the account may not query is refused (403)."""
+    fixture = fixture_with_key()
+    fixture.platform.error = PlatformQueryFailed("not permitted")
+    for n in range(10):
+        fixture.answer(f"foreign-{n}")
+    fixture.platform.error = None
+    fixture.answer()
+    assert fixture.keys() == {NAME}
+
+
+def test_provider_ids_that_are_not_queried_do_not_close_the_breaker() -> None:
+    """They cause no call, so they do not show that the platform answers again."""
+    fixture = Fixture()
+    open_breaker(fixture)
+    fixture.seconds += 2
+    fixture.answer("metal://rack-2/1")
+    fixture.expect(PlatformAnswerPending, "1")
+    fixture.expect(PlatformAnswerPending, "2")
+    assert fixture.pool.run() == 1  # still half-open: one probe
+    fixture.expect(PlatformUnavailable, "2")
+
+
+def test_outage_does_not_end_a_good_answer() -> None:
+    fixture = fixture_with_key()
+    fixture.answer()
+    open_breaker(fixture)
+    assert fixture.keys() == {NAME}
+
+
+def test_number_of_answers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queries, "_MAX_ANSWERS", 3)
+    fixture = fixture_with_key()
+    for instance in ("1", "2", "3", "4"):
+        fixture.answer(instance)
+    assert len(fixture.queries._state.answers) == 3
+    fixture.answer()
+
+
+@dataclass(slots=True)
+class SlowPlatform(FakePlatform):
+    """A platform whose answers come when the test ends."""
+
+    end: Event = field(default_factory=Event)
+    begun: Semaphore = field(default_factory=lambda: Semaphore(0))
+
+    def endorsement_keys(self, provider_id: str) -> Collection[bytes]:
+        assert provider_id
+        self.begun.release()
+        assert self.end.wait(SECONDS)
+        return ()
+
+
+def test_slow_platform_of_one_tenant_does_not_stop_the_queries_of_another() -> None:
+    slow, fast = SlowPlatform(), FakePlatform(keys={"metal://rack-1/1": [public_der(KEY)]})
+    platforms: dict[str, Platform] = {"/slow": slow, "/fast": fast}
+    answered: Semaphore = Semaphore(0)
+    source = PlatformQueries(
+        TaskPool(16),
+        lambda rules: platforms[rules.credentials_file],
+        answered=lambda _: answered.release(),
+        monotonic=lambda: 0.0,
+    )
+    for n in range(100):
+        with pytest.raises(PlatformAnswerPending):
+            source.keys(
+                "hostile",
+                f"metal://rack-1/{n}",
+                replace(RULES, credentials_file="/slow"),
+                expected=NAME,
+            )
+    for _ in range(MAX_CONCURRENT):
+        assert slow.begun.acquire(timeout=SECONDS)
+    rules = replace(RULES, credentials_file="/fast")
+    with pytest.raises(PlatformAnswerPending):
+        source.keys("honest", "metal://rack-1/1", rules, expected=NAME)
+    assert answered.acquire(timeout=SECONDS)
+    assert source.keys("honest", "metal://rack-1/1", rules, expected=NAME) == {NAME}
+    slow.end.set()
