@@ -1,0 +1,263 @@
+"""The shipped permissions are those that the signer uses: the audit logs of API servers say so."""
+
+import base64
+import json
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.harness import clocks, objects
+from tests.harness.client import ApiError, Client, documents
+from tests.harness.fleet import WorkloadTenant
+from tests.harness.management import ACCOUNT, NAMESPACE, ManagementCluster
+from tests.harness.node import Node
+from tests.harness.objects import Machine
+from tests.harness.process import wait_until
+from tests.harness.signer import OPT_IN, Signer
+from tests.harness.tpm import SoftwareTpm, TrustDomain
+from tests.harness.workload import PACKAGING, SIGNER, WorkloadCluster
+from tests.integration import csrs
+from tests.integration.moves import Site
+from tests.integration.policies import POLICIES
+from tests.integration.scripted_node import Script
+
+pytestmark = pytest.mark.timeout(600)
+
+Right = tuple[str, str, str]
+"""API group, resource or subresource, and verb."""
+
+NAME = "audited"
+USERS = (f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}", SIGNER)
+LATER = timedelta(hours=30)
+"""Claims are deleted a day late. The certificates of the API servers are valid for two days."""
+KEY = "5" * 64
+OLD_CHALLENGE_KEY = base64.b64encode(b"2026-01-01T00:00:00+00:00").decode()
+API = "attestation.cluster.x-k8s.io/v1alpha1"
+
+
+def audit_flags(directory: Path) -> list[str]:
+    """Return flags that log every request of the signer."""
+    policy = {
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived"],
+        "rules": [{"level": "Metadata", "users": list(USERS)}, {"level": "None"}],
+    }
+    (directory / "audit.yaml").write_text(yaml.safe_dump(policy), encoding="utf-8")
+    return [
+        f"--audit-policy-file={directory / 'audit.yaml'}",
+        f"--audit-log-path={directory / 'signer-audit.log'}",
+    ]
+
+
+class AuditedManagement(ManagementCluster):
+    """A management cluster with an audit log of the signer."""
+
+    def _apiserver_flags(self) -> list[str]:
+        return [*super()._apiserver_flags(), *audit_flags(self.directory)]
+
+
+class AuditedWorkload(WorkloadCluster):
+    """A workload cluster with an audit log of the signer."""
+
+    def _apiserver_flags(self) -> list[str]:
+        return [*super()._apiserver_flags(), *audit_flags(self.directory)]
+
+
+@pytest.fixture
+def management(assets: Path, tmp_path: Path) -> Iterator[AuditedManagement]:
+    with AuditedManagement("management", tmp_path / "management", assets) as running:
+        yield running
+
+
+@pytest.fixture
+def workload(assets: Path, tmp_path: Path) -> Iterator[AuditedWorkload]:
+    with AuditedWorkload("workload", tmp_path / "workload", assets) as running:
+        yield running
+
+
+@pytest.fixture
+def node(
+    management: AuditedManagement, workload: AuditedWorkload, vendor: TrustDomain, tmp_path: Path
+) -> Iterator[Node]:
+    """Return a node of an opted-in Cluster. Its Machine has a KubeadmConfig, and no key yet."""
+    tenant = WorkloadTenant(namespace=NAME, workload=workload, name=NAME)
+    with SoftwareTpm(vendor, seed=NAME) as tpm:
+        node = Node(tenant, NAME, tpm, tmp_path / "node")
+        token = workload.bootstrap_token()
+        node.give_token(token)
+        management.create_namespace(NAME)
+        management.create_cluster(NAME, NAME, endpoint=workload.url, annotations=OPT_IN)
+        management.store_kubeconfig(NAME, NAME, workload.signer_kubeconfig())
+        management.store_authority(NAME, NAME, workload.authority.pair)
+        management.create_object(NAME, objects.kubeadm_config(NAME, token=token))
+        machine = Machine(NAME, provider_id=node.provider_id, bootstrap_config=NAME)
+        management.create_machine(NAME, NAME, machine)
+        yield node
+
+
+def granted(file: str) -> set[Right]:
+    """Return the rights of a file of the packaging.
+
+    The right to approve and to sign is no right to send a request: admission asks for it.
+    """
+    return {
+        (group, resource, verb)
+        for document in documents(PACKAGING / file)
+        if document["kind"] in {"ClusterRole", "Role"}
+        for rule in document["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+        if resource != "signers"
+    }
+
+
+def used(directory: Path, rights: set[Right]) -> tuple[set[Right], set[Right]]:
+    """Return what the signer asked for, and what of it was forbidden."""
+    asked, forbidden = set[Right](), set[Right]()
+    complete, _, _ = (directory / "signer-audit.log").read_text("utf-8").rpartition("\n")
+    for event in map(json.loads, complete.splitlines()):
+        target = event.get("objectRef")
+        # The harness asks with the signer's token whether RBAC is applied.
+        if target is None or target["resource"] == "selfsubjectaccessreviews":
+            continue
+        names = [target["resource"], target.get("subresource")]
+        right = (target.get("apiGroup", ""), "/".join(filter(None, names)), event["verb"])
+        any_resource = (right[0], "*", right[2])
+        asked.add(any_resource if any_resource in rights else right)
+        if event.get("responseStatus", {}).get("code") == 403:
+            forbidden.add(right)
+    return asked, forbidden
+
+
+def unused(rights: set[Right], asked: set[Right]) -> set[Right]:
+    """Return the rights that the signer does not use; who may list objects may also get them."""
+    listed = {right[:2] for right in asked if right[2] == "list"}
+    return {r for r in rights - asked if not (r[2] == "get" and r[:2] in listed)}
+
+
+def store_policy(management: ManagementCluster, **spec: object) -> None:
+    """Create the one policy, or replace its `spec`."""
+    body = {
+        "apiVersion": API,
+        "kind": "KubeletAttestationPolicy",
+        "metadata": {"name": NAME},
+        "spec": spec,
+    }
+    try:
+        current = management.admin.get(f"{POLICIES}/{NAME}")
+    except ApiError:
+        management.admin.create(POLICIES, body)
+    else:
+        management.admin.replace(f"{POLICIES}/{NAME}", {**current, "spec": spec})
+
+
+def is_policy_in_force(management: ManagementCluster) -> bool:
+    """Return whether the signer has written the status of the policy's present generation."""
+    policy = management.admin.get(f"{POLICIES}/{NAME}")
+    observed: int = policy.get("status", {}).get("observedGeneration", 0)
+    return observed == policy["metadata"]["generation"]
+
+
+def join_and_renew(management: ManagementCluster, node: Node) -> None:
+    """Let a key wait for its approval, join, renew, and then need the right to renew."""
+    config = yaml.safe_load(node.bootstrap_kubeconfig.read_text(encoding="utf-8"))
+    own_token = node.tenant.workload.with_token(config["users"][0]["user"]["token"])
+    script = Script(node, client=own_token)
+    script.waiting_for("EndorsementKeyNotRegistered")
+    requests = f"/apis/{API}/namespaces/{NAME}/endorsementkeyrequests"
+    wait_until(lambda: bool(management.admin.list(requests)), what="the key is recorded")
+    with SoftwareTpm(TrustDomain(node.directory / "other"), seed="other") as tpm:
+        other = Node(node.tenant, NAME, tpm, node.directory / "other-node")
+        other.provider_id = node.provider_id
+        Script(other, client=own_token).waiting_for("EndorsementKeyNotRegistered")
+        wait_until(
+            lambda: len(management.admin.list(requests)[0]["spec"]["keys"]) == 2,
+            what="the other key is recorded, too",
+        )
+    path = f"/apis/{objects.CORE}/v1beta2/namespaces/{NAME}/machines/{NAME}"
+    management.admin.patch(path, {"metadata": {"annotations": node.registration()}})
+    wait_until(lambda: not management.admin.list(requests), what="the record is removed")
+    assert script.attest() == {"Approved": "Attested"}
+    as_node = node.tenant.workload.client(f"system:node:{NAME}", "system:nodes")
+    assert Script(node, client=as_node).attest() == {"Approved": "Attested"}
+    store_policy(management, accessReview="Require")
+    wait_until(lambda: is_policy_in_force(management), what="the changed policy is in force")
+    renewal, name = Script(node, client=as_node), csrs.new_name()
+    renewal.put(name, renewal.encoded(name))
+    csrs.waiting_for(as_node, name, "AccessNotAllowed")
+
+
+def create_stale_claim(management: Client) -> None:
+    """Create the claim of a Machine that is long gone."""
+    past = (datetime.now(UTC) - timedelta(days=9)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    holder = {"clusterNamespace": NAME, "clusterName": NAME, "nodeName": "gone"}
+    key = {"heldBy": {**holder, "providerID": "test://gone", "basis": "Record", "since": past}}
+    node = {"clusterName": NAME, "nodeName": "gone", "providerID": "test://gone"}
+    node |= {"machineName": "gone", "endorsementKey": KEY, "notAfter": past, "lastAttested": past}
+    head = {"apiVersion": API, "kind": "EndorsementKey", "metadata": {"name": KEY}}
+    management.create(csrs.ENDORSEMENT_KEYS, {**head, "spec": key})
+    head = {"apiVersion": API, "kind": "AttestedNode", "metadata": {"name": f"gone.{NAME}"}}
+    management.create(csrs.ATTESTED_NODES.format(NAME), {**head, "spec": node})
+
+
+def is_gone(client: Client, path: str) -> bool:
+    """Return whether an object does not exist."""
+    try:
+        client.get(path)
+    except ApiError as error:
+        return error.code == 404
+    return False
+
+
+def clean_up_later(management: ManagementCluster, node: Node, signer: Signer) -> None:
+    """Run a signer a day later: it deletes what is old, and rotates its challenge key."""
+    admin, workload = management.admin, node.tenant.workload
+    create_stale_claim(admin)
+    secret = f"/api/v1/namespaces/{NAMESPACE}/secrets/node-attestation-challenge-keys"
+    offers = [csr["metadata"]["name"] for csr in csrs.offers(node)]
+    before = admin.patch(secret, {"data": {"since": OLD_CHALLENGE_KEY}})["data"]["current"]
+    with signer:
+        signer.wait_until_ready()
+        token = management.signer_kubeconfig().partition("token: ")[2].split()[0]
+        assert signer.ask("/metrics", token=token).status_code == 403
+        wait_until(
+            lambda: admin.get(secret)["data"]["current"] != before, what="a new key", seconds=120
+        )
+        claim = (
+            f"{csrs.ATTESTED_NODES.format(NAME)}/gone.{NAME}",
+            f"{csrs.ENDORSEMENT_KEYS}/{KEY}",
+        )
+        wait_until(
+            lambda: all(is_gone(admin, path) for path in claim),
+            what="the stale claim is deleted",
+            seconds=180,
+        )
+        wait_until(
+            lambda: any(is_gone(workload.admin, f"{csrs.CSRS}/{name}") for name in offers),
+            what="an offer without a verdict is deleted",
+            seconds=120,
+        )
+
+
+def test_signer_uses_the_permissions_of_the_packaging_and_no_others(
+    management: AuditedManagement, workload: AuditedWorkload, node: Node, tmp_path: Path
+) -> None:
+    store_policy(management)
+    workload.allow_automatic_approval()
+    site = Site(management)
+    with Signer(site, tmp_path / "now").use_policy_objects():
+        join_and_renew(management, node)
+    later = Signer(site, tmp_path / "later").use_policy_objects().use_secure_metrics()
+    later.environment = os.environ | clocks.shifted(LATER.total_seconds())
+    clean_up_later(management, node, later)
+    for cluster, file in ((management, "management-rbac.yaml"), (workload, "workload-rbac.yaml")):
+        rights = granted(file)
+        asked, forbidden = used(cluster.directory, rights)
+        assert (forbidden, asked - rights) == (set(), set())
+        assert unused(rights, asked) == set(), file
