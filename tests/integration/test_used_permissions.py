@@ -160,8 +160,9 @@ def store_policy(management: ManagementCluster, **spec: object) -> None:
 def is_policy_in_force(management: ManagementCluster) -> bool:
     """Return whether the signer has written the status of the policy's present generation."""
     policy = management.admin.get(f"{POLICIES}/{NAME}")
+    generation: int = policy["metadata"]["generation"]
     observed: int = policy.get("status", {}).get("observedGeneration", 0)
-    return observed == policy["metadata"]["generation"]
+    return observed == generation
 
 
 def join_and_renew(management: ManagementCluster, node: Node) -> None:
