@@ -1,6 +1,7 @@
 """The condition KubeletAttested and Events show with kubectl why a node does not join."""
 
 from collections.abc import Mapping
+from contextlib import closing
 from datetime import UTC, datetime
 
 import pytest
@@ -117,7 +118,8 @@ def test_condition_is_written_once_next_to_the_status_of_others(
     node = machines.known()
     before = machine_of(fleet, node)["status"]
     connection = parse_kubeconfig(fleet.management.signer_kubeconfig().encode())
-    client = MachineStatusClient(ApiClient("management", connection, user_agent="test"))
+    api = ApiClient("management", connection, user_agent="test")
+    client = MachineStatusClient(api)
     uid = machine_of(fleet, node)["metadata"]["uid"]
     waits = MachineCondition(
         namespace=node.tenant.namespace,
@@ -127,8 +129,9 @@ def test_condition_is_written_once_next_to_the_status_of_others(
         reason="BootstrapNotReady",
         message="the bootstrap data is not ready",
     )
-    for _ in range(2):
-        client.write(waits, datetime(2026, 11, 22, 12, tzinfo=UTC))
+    with closing(api):
+        for _ in range(2):
+            client.write(waits, datetime(2026, 11, 22, 12, tzinfo=UTC))
     status = machine_of(fleet, node)["status"]
     [condition] = [c for c in status["conditions"] if c["type"] == "KubeletAttested"]
     assert condition == {
