@@ -70,12 +70,12 @@ class WorkloadRounds:
         return succeeded and workload not in self._problems
 
     def _maintain(self, workload: WorkloadCluster, *, full: bool) -> None:
-        with self._permitted_by("workload-rbac.yaml", workload):
+        with self._report_forbidden(workload):
             if full:
                 workload.read_hosts()
             self._maintain_requests(workload)
-        with self._permitted_by("node-labels-rbac.yaml", workload, "labels on Nodes"):
-            self._sync_node_labels(workload)
+        # The cluster is served without its labels, too.
+        run_step(partial(self._sync_node_labels, workload), "labels of Nodes", workload.key)
         if not full:
             return
         error = check_authority(workload.key, self._authorities.authority)
@@ -104,14 +104,16 @@ class WorkloadRounds:
             delete_expired_offers(workload.csrs.all(), deleter, self._now())
 
     def _record_bindings(self, workload: WorkloadCluster, outcomes: str) -> None:
-        key = workload.key
-        self._events.record(
-            cluster_reference(key, workload.uid),
-            AutoApproveBindingPresent.reason,
+        message = (
             "ClusterRoleBindings of the workload cluster let kube-controller-manager approve client"
-            f" certificates without attestation: {outcomes}",
-            self._now(),
+            f" certificates without attestation: {outcomes}"
         )
+        self._record(workload, AutoApproveBindingPresent.reason, message)
+
+    def _record(self, workload: WorkloadCluster, reason: str, message: str) -> None:
+        """Create an Event on the Cluster."""
+        regarding = cluster_reference(workload.key, workload.uid)
+        self._events.record(regarding, reason, message, self._now())
 
     def _sync_credentials(self, workload: WorkloadCluster) -> None:
         key, nodes = workload.key, self._management.nodes
@@ -134,21 +136,25 @@ class WorkloadRounds:
         except (Waiting, ApiServerUnavailable):
             # Without a policy, or with incomplete caches, nothing says what the labels must be.
             return
-        write_label_changes(workload.key, changes, workload.node_labels, time.monotonic)
+        try:
+            write_label_changes(workload.key, changes, workload.node_labels, time.monotonic)
+        except ApiServerUnavailable:
+            # The message names no Node: it would be another Event for each.
+            message = (
+                "the workload cluster forbids labels on Nodes: apply node-labels-rbac.yaml there"
+            )
+            self._record(workload, "NodeLabelsForbidden", message)
+            raise
 
     @contextlib.contextmanager
-    def _permitted_by(self, file: str, workload: WorkloadCluster, what: str = "") -> Iterator[None]:
-        """Report what the workload cluster forbids, with the file that permits it.
-
-        That is the request, unless `what` says it: a message that varies from round to round would
-        be a new Event each time.
-        """
+    def _report_forbidden(self, workload: WorkloadCluster) -> Iterator[None]:
+        """Report a request that the workload cluster forbids, with the file that permits it."""
         try:
             yield
         except ApiServerUnavailable as e:
             if e.status == HTTPStatus.FORBIDDEN:
                 request, _, _ = e.detail.partition(": ")
-                message = f"the workload cluster forbids {what or request}: apply {file} there"
+                message = f"the workload cluster forbids {request}: apply workload-rbac.yaml there"
                 self._add_problem(workload, FORBIDDEN, message)
             raise
 

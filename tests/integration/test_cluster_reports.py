@@ -78,10 +78,11 @@ class NewCluster:
         assert self.metric("cluster_reachable") == float(reachable)
         reason = "ClusterServed" if served else state
         wait_until(
-            lambda: any(e["reason"] == reason for e in self.events()), what=f"the Event {reason}"
+            lambda: any(
+                event["reason"] == reason and message in event["message"] for event in self.events()
+            ),
+            what=f"the Event {reason}",
         )
-        [event] = [e for e in self.events() if e["reason"] == reason]
-        assert message in event["message"]
         if not served:
             assert self.logged(lambda line: message in line.get("message", ""))
 

@@ -39,6 +39,9 @@ def labeling(fleet: Fleet, signer: Signer) -> Iterator[Signer]:
     with signer.with_policies(*specs) as running:
         yield running
     signer.wait_until_ready()
+    for node in workload.admin.get(NODES)["items"]:
+        if labels_of(workload.admin, node["metadata"]["name"]):
+            workload.admin.delete(f"{NODES}/{node['metadata']['name']}")
     workload.kubectl("delete", "-f", file)
 
 
@@ -132,21 +135,21 @@ def test_change_of_a_node_that_was_created_again_is_refused(
         fleet.first.workload.admin.patch(f"{NODES}/{node.name}", change)
 
 
-def test_missing_right_is_shown_and_certificates_are_issued(
-    machines: Machines, fleet: Fleet, labeling: Signer
-) -> None:
+@pytest.mark.usefixtures("labeling")
+def test_missing_right_is_shown_and_the_cluster_is_served(machines: Machines, fleet: Fleet) -> None:
     node = machines.registered(fleet.second)
     assert node.call().status == 0
     client_of(node).create(NODES, body_of(node))
+    events = f"/api/v1/namespaces/{fleet.second.namespace}/events"
 
     def is_shown() -> bool:
         return any(
-            "apply node-labels-rbac.yaml there" in line.get("message", "")
-            for line in labeling.lines
-            if line["event"] == "cluster not served"
+            event["reason"] == "NodeLabelsForbidden"
+            and "apply node-labels-rbac.yaml there" in event["message"]
+            for event in fleet.management.admin.get(events)["items"]
         )
 
-    wait_until(is_shown, what="the log names the file with the right", seconds=120)
+    wait_until(is_shown, what="an Event names the file with the right", seconds=120)
     assert machines.registered(fleet.second).call().status == 0
 
 

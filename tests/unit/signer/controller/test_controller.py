@@ -8,7 +8,7 @@ import pytest
 
 from common.errors import ApiServerUnavailable
 from signer.config import Config
-from signer.controller import controller
+from signer.controller import controller, workload_rounds
 from signer.controller.cluster_context import ClusterContext
 from signer.controller.controller import Controller
 from signer.controller.fair_queue import Item
@@ -105,27 +105,35 @@ def test_incomplete_caches_do_not_stop_maintenance(
     assert rounds.maintain(workload, full=True)
 
 
-def test_forbidden_labels_are_one_report_whatever_node_is_tried_first(
+def test_forbidden_labels_are_one_event_and_the_cluster_is_served(
     workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each other message would be a new Event, every ten seconds."""
+    """Whatever Node is tried first: each other message would be a new Event in each round."""
     signer = make_controller(workload)
-    rounds, tried = signer._rounds, iter("ab")
+    rounds, tried, recorded = signer._rounds, iter("ab"), set()
 
-    def forbidden(_: WorkloadCluster) -> None:
+    def forbid(*_: object) -> None:
         error = ApiServerUnavailable("any", detail=f"PATCH /api/v1/nodes/{next(tried)}: no")
         error.status = HTTPStatus.FORBIDDEN
         raise error
 
+    def record(_: object, reason: str, message: str, __: object) -> None:
+        recorded.add((reason, message))
+
+    policy = Policy(name="any", node_labels=NodeLabels.ENABLED)
     monkeypatch.setattr(workload, "read_hosts", lambda: None)
-    monkeypatch.setattr(rounds, "_sync_node_labels", forbidden)
+    monkeypatch.setattr(rounds._authorities, "authority", lambda _: None)
+    monkeypatch.setattr(rounds._policies, "policy_of", lambda _: policy)
+    monkeypatch.setattr(workload_rounds, "plan_label_changes", lambda *_, **__: ())
+    monkeypatch.setattr(workload_rounds, "write_label_changes", forbid)
+    monkeypatch.setattr(rounds._events, "record", record)
+    workload.nodes.replace({})
+    rounds.add(workload)
     for _ in range(2):
-        assert not rounds.maintain(workload, full=True)
-        problem = rounds.problem(workload)
-        assert problem is not None
-        assert problem.message == (
-            "the workload cluster forbids labels on Nodes: apply node-labels-rbac.yaml there"
-        )
+        assert rounds.maintain(workload, full=True)
+        assert rounds.problem(workload) is None
+    message = "the workload cluster forbids labels on Nodes: apply node-labels-rbac.yaml there"
+    assert recorded == {("NodeLabelsForbidden", message)}
 
 
 def test_the_shutdown_does_not_wait_for_the_management_cluster(
