@@ -16,6 +16,7 @@ from typing import Final, Protocol, TypeVar
 from common.challenge import decode_challenge
 from common.errors import AttestationError, ChallengeMalformed, Denied, Unavailable
 from common.names import CHALLENGE_ANNOTATION
+from common.strict_json import parse_time
 from signer.errors import AuthorityShared, CsrChanged
 from signer.model import (
     AttestedNodeObject,
@@ -79,7 +80,7 @@ class KeyDeleter(Protocol):
 
 
 def delete_expired_offers(csrs: Iterable[Csr], writer: OfferDeleter, now: datetime) -> None:
-    """Delete offers whose challenge can no longer be answered, or has been answered for certain.
+    """Delete offers whose challenge is answered by now, or cannot be answered anymore.
 
     Otherwise answered offers would look like requests that wait. A node that has not seen its
     challenge in time starts over.
@@ -221,7 +222,7 @@ def _is_expired(csr: Csr, now: datetime) -> bool:
     if challenge is None or age <= _CHALLENGED_OFFER_TTL:
         return False
     try:
-        issued_at = datetime.fromisoformat(decode_challenge(challenge).issued_at)
+        issued_at = parse_time(decode_challenge(challenge).issued_at)
     except ChallengeMalformed:
         return False
     return now - issued_at > _CHALLENGED_OFFER_TTL
