@@ -413,6 +413,9 @@ class _Connections:
     def serves(self, key: ClusterKey) -> bool:
         return self.replicas.serves(key)
 
+    def counts_clusters(self) -> bool:
+        return self.replicas.counts_clusters
+
     def opted_in_signers(self, cluster: ClusterObject) -> frozenset[str]:
         return self.clusters.opted_in_signers(cluster)
 
