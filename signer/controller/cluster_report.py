@@ -38,7 +38,7 @@ class ClusterReport:
     """Names of the policies that are for this Cluster; more than one is a conflict."""
     state: str
     message: str = ""
-    """The next step of the operator; empty if there is none."""
+    """Cause and next step for the operator; empty if there is nothing to do."""
     reachable: bool = False
     """Whether its API server answers."""
     credential_expiry: datetime | None = field(default=None, compare=False)

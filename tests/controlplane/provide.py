@@ -42,7 +42,7 @@ class Tool:
     """A program that is always built from a pinned module."""
 
     modfile: Path
-    """Pins the module; its sums are beside it."""
+    """Pins the module. The file of its checksums has the same name, with the suffix `.sum`."""
     module: str
     package: str
     version_variables: tuple[str, ...]

@@ -280,19 +280,34 @@ def test_signer_uses_the_permissions_of_the_packaging_and_no_others(
         assert unused(rights, asked) == set(), file
 
 
+def may_create_requests(client: Client) -> bool:
+    """Return whether the API server accepts a token that was just made, and applies its role."""
+    try:
+        return client.may("create", "certificatesigningrequests", group="certificates.k8s.io")
+    except ApiError as error:
+        if error.code != 401:
+            raise
+    return False
+
+
 def join_with_entry_credential(management: ManagementCluster, node: Node) -> None:
     """Join with the token that kube-controller-manager writes for the entry credential.
 
-    The first call ends while the node waits, so the second one reads the request again.
+    Two calls end while the node waits. The second one reads the request by its name, and lists it
+    when it has not changed for five seconds.
     """
     workload = node.tenant.workload
     workload.start_controllers()
     workload.kubectl("apply", "--server-side", "-f", str(PACKAGING / ENTRY))
     secret = "/api/v1/namespaces/node-attestation-entry/secrets/entry-token"
     wait_until(lambda: "token" in workload.admin.get(secret).get("data", {}), what="the token")
-    node.give_token(base64.b64decode(workload.admin.get(secret)["data"]["token"]).decode())
+    token = base64.b64decode(workload.admin.get(secret)["data"]["token"]).decode()
+    entry = workload.with_token(token)
+    wait_until(lambda: may_create_requests(entry), what="the entry credential is accepted")
+    node.give_token(token)
     node.settings = {"timeoutSeconds": 15}
-    assert "EndorsementKeyNotRegistered" in node.call().complaint
+    for _ in range(2):
+        assert "EndorsementKeyNotRegistered" in node.call().complaint
     machine = f"/apis/{objects.CORE}/v1beta2/namespaces/{NAME}/machines/{NAME}"
     management.admin.patch(machine, {"metadata": {"annotations": node.registration()}})
     wait_until(lambda: node.call().status == 0, what="the node joins", seconds=120)
@@ -318,13 +333,17 @@ def test_optional_files_grant_what_is_used_and_no_more(
 ) -> None:
     for file in OPTIONAL:
         workload.kubectl("apply", "--server-side", "-f", str(PACKAGING / file))
+    account = workload.client(SIGNER, SIGNER)
+    wait_until(lambda: account.may("patch", "nodes"), what="the API server applies the roles")
     store_policy(
         management,
         nodeLabels="Enabled",
         renewals={"publishCredentials": True},
         bootstrapGroups=["system:bootstrappers", ENTRY_GROUP],
     )
-    with Signer(Site(management), tmp_path / "signer").use_policy_objects():
+    with Signer(Site(management), tmp_path / "signer").use_policy_objects() as signer:
+        signer.wait_until_ready()
+        wait_until(lambda: is_policy_in_force(management), what="the policy is in force")
         join_with_entry_credential(management, node)
         use_optional_rights(management, node)
     optional = {right for file in OPTIONAL for right in granted(file)}
