@@ -24,8 +24,8 @@ JOIN_CONFIGURATIONS = [
 @pytest.fixture(scope="module")
 def management(fleet: Fleet) -> ManagementCluster:
     """Return a management cluster that has the KubeadmControlPlane too."""
-    core, _ = provide.crds()
-    crds = core.parents[3] / "controlplane/kubeadm/config/crd/bases"
+    _, of_bootstrap = provide.crds()
+    crds = of_bootstrap.parents[4] / "controlplane/kubeadm/config/crd/bases"
     cluster = fleet.management
     cluster.kubectl("apply", "--server-side", "-f", str(crds))
     wait_until(
