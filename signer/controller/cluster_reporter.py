@@ -139,8 +139,10 @@ class ClusterReporter:
         if earlier != report:
             _log(report)
         if report.message or earlier is not None:
-            reason = "ClusterServed" if report.served else report.state
-            message = report.message or "the signer serves the Cluster"
+            reason, message = report.state, report.message
+            if report.served:
+                reason = "ClusterServed"
+                message = "; ".join(filter(None, ("the signer serves the Cluster", message)))
             regarding = cluster_reference(report.key, report.uid)
             warning = bool(report.message)
             self._events.record(regarding, reason, message, self._now(), warning=warning)

@@ -236,7 +236,8 @@ def test_kubeconfig_that_expires_soon_is_an_event_until_it_is_renewed() -> None:
     fixture.expiry = NOW + timedelta(days=365)
     fixture.update()
     message = (
-        "the client certificate in the kubeconfig Secret expires on 2026-12-21:"
+        "the signer serves the Cluster;"
+        " the client certificate in the kubeconfig Secret expires on 2026-12-21:"
         " run kubectl attestation kubeconfig team-a/blue"
     )
     assert fixture.events == [
