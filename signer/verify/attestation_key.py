@@ -62,7 +62,7 @@ def verify_attestation_key(tpm2b_public: bytes, schemes: frozenset[str]) -> Atte
     """Verify the attestation key against its template and the schemes of the policy (A1).
 
     Offer, answer and renewals of a node have the same key, and the result depends on the arguments
-    alone. So it is cached, about 5 KB for each key. A refusal is not cached.
+    alone. So it is cached, about 3 KB for each key. A refusal is not cached.
 
     Raises:
         AttestationKeyMalformed: the bytes are not a TPM2B_PUBLIC.

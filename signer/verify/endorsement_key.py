@@ -46,7 +46,7 @@ def verify_endorsement_key(tpm2b_public: bytes) -> EndorsementKey:
     """Verify that the public area is of a template, and that its key is valid and strong (E1).
 
     Offer, answer and renewals of a node have the same key, and the result depends on these bytes
-    alone. So it is cached, about 5 KB for each key. A refusal is not cached.
+    alone. So it is cached, about 3 KB for each key. A refusal is not cached.
 
     Raises:
         EndorsementKeyMalformed: the bytes are not a TPM2B_PUBLIC.
