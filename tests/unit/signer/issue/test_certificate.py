@@ -124,7 +124,6 @@ def test_i1_an_rsa_key_may_encipher() -> None:
     assert usage.key_encipherment
 
 
-@pytest.mark.filterwarnings("ignore:Attribute's length must be:UserWarning")
 def test_i1_a_long_node_name() -> None:
     """The CN is longer than the 64 characters that X.520 allows."""
     name = "n" * 63 + "." + "m" * 63
