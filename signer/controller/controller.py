@@ -74,6 +74,9 @@ _TASK_THREADS: Final = 16
 _PLATFORM_THREADS: Final = 16
 """For the queries to platforms, of which four at most are to one account."""
 _SYNC_INTERVAL: Final = 1.0
+_START_INTERVAL: Final = 0.1
+"""In place of `_SYNC_INTERVAL` until the management cluster has been listed, and of `RENEW_SECONDS`
+until this replica has its share: a start must not wait for the next round."""
 _POLICY_INTERVAL: Final = 1.0
 _REPORT_INTERVAL: Final = 2.0
 _MAINTENANCE_INTERVAL: Final = 60.0
@@ -363,7 +366,9 @@ class Controller:
         return result, writer.slow
 
     def _sync_clusters(self) -> None:
-        while not self._stop.wait(_SYNC_INTERVAL):
+        while not self._stop.wait(
+            _SYNC_INTERVAL if self._management.has_synced() else _START_INTERVAL
+        ):
             run_step(self._clusters.sync, "sync of the workload clusters")
             run_step(self._sync_maintenance, "maintenance of the workload clusters")
 
@@ -382,7 +387,8 @@ class Controller:
     def _share_clusters(self) -> None:
         while True:
             run_step(self._replicas.sync, "sharing of the Clusters")
-            if self._leaving.wait(RENEW_SECONDS):
+            pause = RENEW_SECONDS if self._replicas.has_joined else _START_INTERVAL
+            if self._leaving.wait(pause):
                 break
         run_step(self._replicas.leave, "end of the Lease")
 
