@@ -43,6 +43,7 @@ from signer.errors import (
     CsrChanged,
     EndorsementKeyNotRegistered,
     NotOptedIn,
+    OfferExpired,
     ServingRequestExpired,
 )
 from signer.inventory.machine_status import MachineCondition
@@ -78,6 +79,11 @@ _LASTING_FAILURES: Final = (
     ChallengeKeyUnavailable,
 )
 """Failures that last until an operator ends them, and in which a CSR can be annotated."""
+MAX_OFFER_AGE: Final = timedelta(minutes=20)
+"""After which an offer gets no challenge: its node discards the exchange after 15 minutes
+(docs/protocol.md section 3). The rest is for clocks that differ. Only the age counts, which the
+requester cannot choose: a newer offer for the node may be from another holder of the same bootstrap
+token."""
 _MAX_SERVING_WAIT: Final = timedelta(minutes=20)
 """How long a request to `kubernetes.io/kubelet-serving` may wait. The kubelet gives it up after 15
 minutes and files another (client-go, util/certificate: certificateWaitTimeout); Kubernetes deletes
@@ -219,6 +225,8 @@ class _Reconciliation:
     def _challenge(self, kind: CsrKind, offer: ParsedOffer, policy: Policy) -> Result:
         """Verify an offer from caches only, and write a challenge unless it has a valid one."""
         common, now = self._common, self._common.now()
+        if now - self._csr.created > MAX_OFFER_AGE:
+            raise OfferExpired("the node has discarded this offer")
         challengeable = verify_offer(self._csr, kind, offer, self._context(policy, now))
         challenge_keys = common.challenge_keys.cached()
         state = self._challenge_state(policy, challenge_keys, now)
