@@ -77,6 +77,10 @@ class ServingRequestExpired(Denied):
     """A kubelet-serving request waited for longer than the kubelet does."""
 
 
+class OfferExpired(Ignored):
+    """The offer is so old that its node has discarded it."""
+
+
 # P: parsing
 
 
