@@ -1,7 +1,7 @@
 """The JSON form of vCenter's Web Services API, as far as endorsement keys need it.
 
 The answers have the form of "Virtual Infrastructure JSON API" 8.0.1.0. They were not recorded from
-a real server.
+a real server. `tests/integration/test_vcenter_contract.py` compares them with VMware's simulator.
 """
 
 import base64
