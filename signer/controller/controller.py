@@ -10,43 +10,37 @@ import logging
 import random
 import secrets
 import time
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from threading import Event, Thread
 from typing import Final
-from weakref import WeakKeyDictionary
 
-from common.errors import Unavailable
 from signer.config import Config
 from signer.controller import metrics
 from signer.controller.authorities import ClusterAuthorities
+from signer.controller.cache_events import connect_caches
 from signer.controller.claim_cleanup import ClaimCleanup
-from signer.controller.cluster_context import ClusterContext
+from signer.controller.cluster_connections import ClusterConnections
 from signer.controller.cluster_report import render_reports
 from signer.controller.credential_lists import find_changed_list
-from signer.controller.fair_queue import Item
-from signer.controller.handled_versions import HandledVersions
+from signer.controller.csr_workers import MAX_WORKERS_PER_CLUSTER, WORKERS, CsrWorkers
+from signer.controller.dependencies import Dependencies
 from signer.controller.http_server import METRICS_PATH, HttpServer, build_app
 from signer.controller.key_quota import EndorsementKeyQuota, LimitedClaimStore
 from signer.controller.live_leases import RENEW_SECONDS
+from signer.controller.management_maintenance import maintain_management
 from signer.controller.metrics_access import MetricsAccess
 from signer.controller.policy_sync import PolicySync
 from signer.controller.rate_limit import ChallengeRateLimiter
 from signer.controller.reconcile import Reconciler
 from signer.controller.replicas import Replica, Replicas
 from signer.controller.reports import Reports
-from signer.controller.requester_share import RequesterShares
 from signer.controller.server_certificate import self_signed_context
 from signer.controller.steps import run_step
-from signer.controller.timed_csrs import TimedCsrWriter
 from signer.controller.workload_maintenance import WorkloadMaintenance
 from signer.controller.workload_rounds import WorkloadRounds
-from signer.controller.workqueue import DONE, RETRY, Result, WorkQueue
+from signer.controller.workqueue import WorkQueue
 from signer.inventory.challenge_keys import ChallengeKeyStore
-from signer.inventory.cluster import ClusterObject
-from signer.inventory.cluster_connector import ConnectionProblem
-from signer.inventory.lister import CachedInventory
 from signer.inventory.management import ManagementCluster
 from signer.inventory.policy_object import PolicyClient
 from signer.inventory.workload import WorkloadCluster
@@ -56,19 +50,13 @@ from signer.kube.client import ApiClient
 from signer.kube.events import EventRecorder
 from signer.kube.leases import LeaseClient
 from signer.kube.secrets import SecretClient
-from signer.model import ClaimStore, ClusterKey, Csr, EndorsementKeyObject, Node
+from signer.model import ClaimStore, ClusterKey, EndorsementKeyObject
 from signer.platforms.queries import PlatformQueries
 from signer.platforms.registry import platform_of
 from signer.task_pool import TaskPool
-from signer.verify.parse import seems_answer
 
 _logger = logging.getLogger(__name__)
 
-_WORKERS: Final = 64
-_MAX_WORKERS_PER_CLUSTER: Final = 16
-"""Each call to a cluster may take half a minute to fail; `FairQueue` limits the owners. A worker
-waits for most of a call: for a cluster that is 50 ms away, four of 32 workers issued 9 certificates
-a second; without this limit, 64 issued 37."""
 _TASK_THREADS: Final = 16
 """For all workload clusters: their maintenance, their Secrets, and names of their API servers."""
 _PLATFORM_THREADS: Final = 16
@@ -76,8 +64,6 @@ _PLATFORM_THREADS: Final = 16
 _SYNC_INTERVAL: Final = 1.0
 _POLICY_INTERVAL: Final = 1.0
 _REPORT_INTERVAL: Final = 2.0
-_MAINTENANCE_INTERVAL: Final = 60.0
-_MAINTENANCE_RETRY: Final = 5.0
 _HAND_OVER_SECONDS: Final = 10.0
 """For which a replica that ends still serves its Clusters: the others find within two seconds that
 its Lease is gone, and then connect. With `_SHUTDOWN_GRACE`, it is less than the chart's
@@ -99,8 +85,8 @@ class Controller:
         self._stop = Event()
         self._leaving = Event()
         self._queue = WorkQueue(
-            workers=_WORKERS,
-            max_workers_per_cluster=_MAX_WORKERS_PER_CLUSTER,
+            workers=WORKERS,
+            max_workers_per_cluster=MAX_WORKERS_PER_CLUSTER,
             monotonic=time.monotonic,
             jitter=random.random,
         )
@@ -149,16 +135,16 @@ class Controller:
             api,
             self._management,
             self._policy_sync,
-            _Connections(self._replicas, self._clusters, self._rounds),
+            ClusterConnections(self._replicas, self._clusters, self._rounds),
             now=_now,
         )
         self._management.keys.add_event_handler(self._on_key_changed)
-        self._shares: WeakKeyDictionary[WorkloadCluster, RequesterShares] = WeakKeyDictionary()
-        self._handled: WeakKeyDictionary[WorkloadCluster, HandledVersions] = WeakKeyDictionary()
-        self._reconciler = self._make_reconciler(claims, authorities)
-        self._workers = [
-            Thread(target=self._worker, name=f"worker {n}", daemon=True) for n in range(_WORKERS)
-        ]
+        self._workers = CsrWorkers(
+            self._queue,
+            self._management,
+            self._clusters,
+            Reconciler(self._make_dependencies(claims, authorities)),
+        )
         self._http_server = self._make_http_server(api)
 
     def run(self, stop: Event) -> None:
@@ -166,9 +152,11 @@ class Controller:
         if self._http_server is not None:
             self._http_server.start()
         self._management.start()
-        for worker in self._workers:
-            worker.start()
-        Thread(target=self._maintain_management, name="maintenance", daemon=True).start()
+        self._workers.start()
+        maintenance = (self._challenge_keys, self._cleanup, self._stop)
+        Thread(
+            target=maintain_management, args=maintenance, name="maintenance", daemon=True
+        ).start()
         Thread(target=self._maintain_policies, name="policies", daemon=True).start()
         Thread(target=self._sync_clusters, name="clusters", daemon=True).start()
         Thread(target=self._write_reports, name="reports", daemon=True).start()
@@ -180,9 +168,7 @@ class Controller:
         self._stop.set()
         self._clusters.stop()
         self._queue.shut_down()
-        deadline = time.monotonic() + _SHUTDOWN_GRACE
-        for worker in self._workers:
-            worker.join(max(0.0, deadline - time.monotonic()))
+        self._workers.join(_SHUTDOWN_GRACE)
         if self._http_server is not None:
             self._http_server.stop()
         _logger.info("signer stopped")
@@ -216,7 +202,7 @@ class Controller:
             LeaseClient(api, self._config.own_namespace),
             Replica(name=name, namespace=self._config.watched_namespace),
             settings=self._settings,
-            ready=lambda: self._healthy() and self._management.has_synced(),
+            ready=lambda: self._workers.are_alive() and self._management.has_synced(),
             connected=self._has_tried_all,
             now=_now,
             monotonic=time.monotonic,
@@ -225,8 +211,10 @@ class Controller:
     def _has_tried_all(self) -> bool:
         return self._clusters.has_tried_all()
 
-    def _make_reconciler(self, claims: ClaimStore, authorities: ClusterAuthorities) -> Reconciler:
-        return Reconciler(
+    def _make_dependencies(
+        self, claims: ClaimStore, authorities: ClusterAuthorities
+    ) -> Dependencies:
+        return Dependencies(
             policies=self._policy_sync.active,
             claims=claims,
             challenge_keys=self._challenge_keys,
@@ -261,7 +249,7 @@ class Controller:
         )
         app = build_app(
             registry,
-            healthy=self._healthy,
+            healthy=self._workers.are_alive,
             ready=lambda: self._management.has_synced() and self._replicas.has_joined,
             clusters=self._render_clusters,
             access=access,
@@ -276,41 +264,11 @@ class Controller:
         replica = self._replicas.serving(cluster)
         return None if replica is None else replica.name
 
-    def _healthy(self) -> bool:
-        return all(worker.is_alive() for worker in self._workers)
-
     def _on_cluster_added(self, workload: WorkloadCluster) -> None:
         """Connect the caches of a workload cluster with the queue."""
-        key = workload.key
-        shares = self._shares[workload] = RequesterShares()
         self._rounds.add(workload)
-        handled = self._handled[workload] = HandledVersions()
-
-        def csr_changed(name: str, before: Csr | None, after: Csr | None) -> None:
-            shares.update(before, after)
-            handled.observe(name, after)
-            if workload.stopped.is_set():
-                return
-            if after is not None:
-                self._queue.add(_item(key, after))
-            elif before is not None:
-                self._queue.forget(_item(key, before))
-
-        def node_changed(_: str, before: Node | None, after: Node | None) -> None:
-            if after is not None and (before is None or before.labels != after.labels):
-                workload.maintenance_due.set()
-            for node in (before, after):
-                if node is not None:
-                    self._queue.notify(key, node.name)
-                    self._queue.notify(key, node.provider_id)
-
-        def bindings_changed(_: str, _before: str | None, _after: str | None) -> None:
-            self._queue.notify(key, None)
-            workload.maintenance_due.set()
-
-        workload.csrs.add_event_handler(csr_changed)
-        workload.nodes.add_event_handler(node_changed)
-        workload.bindings.add_event_handler(bindings_changed)
+        self._workers.add_cluster(workload)
+        connect_caches(workload, self._queue)
 
     def _on_key_changed(
         self, _: str, before: EndorsementKeyObject | None, after: EndorsementKeyObject | None
@@ -319,48 +277,6 @@ class Controller:
         workload = None if cluster is None else self._clusters.get(cluster)
         if workload is not None:
             workload.maintenance_due.set()
-
-    def _worker(self) -> None:
-        while (item := self._queue.get()) is not None:
-            result, slow = RETRY, None
-            try:
-                result, slow = self._reconcile(item)
-            except Unavailable:
-                pass  # a cache is not filled yet
-            except Exception:
-                fields = {"cluster": f"{item.cluster.namespace}/{item.cluster.name}"}
-                fields |= {"csr": item.name}
-                _logger.exception("reconciliation failed", extra={"fields": fields})
-            finally:
-                self._queue.done(item, result, slow=slow)
-
-    def _reconcile(self, item: Item) -> tuple[Result, bool | None]:
-        """Reconcile an item; return the result, and whether a call to the cluster was slow."""
-        workload = self._clusters.get(item.cluster)
-        csr = workload.csrs.get(item.name) if workload is not None else None
-        if workload is None or csr is None or _item(item.cluster, csr) != item:
-            return DONE, None
-        handled = self._handled[workload]
-        if handled.includes(csr):
-            return DONE, None
-        writer = TimedCsrWriter(workload.writer, time.monotonic)
-        context = ClusterContext(
-            key=item.cluster,
-            inventory=CachedInventory(self._management, workload),
-            csrs=writer,
-            credentials=workload.credentials,
-            shares=self._shares[workload],
-        )
-        result = self._reconciler.reconcile(csr, context)
-        if writer.written is not None:
-            handled.add(csr.name, writer.replaced)
-            if result == DONE:
-                handled.add(csr.name, {writer.written})
-            # The watch may have delivered a later version, or the end, before.
-            handled.observe(csr.name, workload.csrs.get(csr.name))
-        if writer.accepted:
-            workload.cpu.refund()
-        return result, writer.slow
 
     def _sync_clusters(self) -> None:
         while not self._stop.wait(_SYNC_INTERVAL):
@@ -389,50 +305,6 @@ class Controller:
     def _write_reports(self) -> None:
         while not self._stop.wait(_REPORT_INTERVAL):
             self._reports.write()
-
-    def _maintain_management(self) -> None:
-        steps = (
-            (self._challenge_keys.rotate, "rotation of the challenge keys"),
-            (self._cleanup.delete_stale_claims, "deletion of stale claims"),
-            (self._cleanup.delete_unclaimed_keys, "deletion of unclaimed keys"),
-        )
-        succeeded = True
-        while not self._stop.wait(_MAINTENANCE_INTERVAL if succeeded else _MAINTENANCE_RETRY):
-            results = [run_step(step, name) for step, name in steps]
-            succeeded = all(results)
-
-
-@dataclass(frozen=True, slots=True)
-class _Connections:
-    """Why Clusters are not served: their connections, and what their maintenance found."""
-
-    replicas: Replicas
-    clusters: WorkloadClusters
-    rounds: WorkloadRounds
-
-    def serves(self, key: ClusterKey) -> bool:
-        return self.replicas.serves(key)
-
-    def opted_in_signers(self, cluster: ClusterObject) -> frozenset[str]:
-        return self.clusters.opted_in_signers(cluster)
-
-    def problem(self, key: ClusterKey) -> ConnectionProblem | None:
-        workload = self.clusters.get(key)
-        found = None if workload is None else self.rounds.problem(workload)
-        return self.clusters.problem(key) or found
-
-    def credential_expiry(self, key: ClusterKey) -> datetime | None:
-        workload = self.clusters.get(key)
-        return None if workload is None else workload.credential_expiry
-
-
-def _item(cluster: ClusterKey, csr: Csr) -> Item:
-    return Item(
-        cluster=cluster,
-        requester=csr.username,
-        name=csr.name,
-        seems_answer=seems_answer(csr.request),
-    )
 
 
 def _now() -> datetime:

@@ -8,36 +8,24 @@ import pytest
 
 from common.errors import ApiServerUnavailable
 from signer.config import Config
-from signer.controller import controller, workload_rounds
-from signer.controller.cluster_context import ClusterContext
+from signer.controller import workload_rounds
 from signer.controller.controller import Controller
 from signer.controller.fair_queue import Item
-from signer.controller.reconcile import Reconciler
 from signer.controller.replicas import Replicas
-from signer.controller.workqueue import DONE, Result
+from signer.controller.workqueue import DONE
 from signer.inventory.cluster_connector import CONNECTING
 from signer.inventory.management import ManagementCluster
-from signer.inventory.node_labels import ATTESTED
 from signer.inventory.workload import WorkloadCluster
 from signer.inventory.workload_clusters import WorkloadClusters
-from signer.kube.budget import Budgets
-from signer.kube.event_loop import EventLoop
-from signer.kube.kubeconfig import parse_kubeconfig
-from signer.model import Csr, Node
+from signer.model import Node
 from signer.policy import NodeLabels, Policy
-from signer.task_pool import TaskPool
 from tests.builders.kube_objects import HOME
-from tests.builders.scenario import Scenario
-from tests.fakes.csrs import FakeCsrs
-from tests.harness import kubeconfig, pki
+from tests.builders.workload import unconnected_workload
 
 
 @pytest.fixture
 def workload() -> WorkloadCluster:
-    ca = pki.Authority.make("test", pki.ec_key()).pair.certificate
-    connection = parse_kubeconfig(kubeconfig.with_token("https://192.0.2.1:6443", ca, "t").encode())
-    loop = EventLoop("unused", TaskPool(1))
-    return WorkloadCluster(HOME, "uid", connection, user_agent="test", budgets=Budgets(), loop=loop)
+    return unconnected_workload()
 
 
 def make_controller(workload: WorkloadCluster) -> Controller:
@@ -69,26 +57,6 @@ def test_full_round_of_maintenance_reads_hosts_and_authority(
     assert rounds.maintain(workload, full=True)
     assert rounds.problem(workload) is None
     assert reads == ["hosts", "authority"]
-
-
-def test_new_node_and_changed_labels_start_a_round_of_maintenance(
-    workload: WorkloadCluster,
-) -> None:
-    """Its labels must not wait for the next round. Other changes of a Node need none."""
-    make_controller(workload)._on_cluster_added(workload)
-    workload.nodes.replace({})
-    node = Node(name="node-1", provider_id="")
-    for changed, due in (
-        (node, True),
-        (replace(node, provider_id="metal://1"), False),
-        (replace(node, provider_id="metal://1", labels={ATTESTED: "true"}), True),
-    ):
-        workload.maintenance_due.clear()
-        workload.nodes.upsert("node-1", changed)
-        assert workload.maintenance_due.is_set() is due
-    workload.maintenance_due.clear()
-    workload.nodes.delete("node-1")
-    assert not workload.maintenance_due.is_set()
 
 
 def test_incomplete_caches_do_not_stop_maintenance(
@@ -204,56 +172,3 @@ def test_the_circuit_breaker_of_a_closed_cluster_is_reset(
     signer._maintenance.sync([workload])
     signer._maintenance.sync([])
     assert signer._queue.state().open_breakers == frozenset()
-
-
-def test_a_failed_step_of_the_maintenance_does_not_stop_the_next_one(
-    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    signer = make_controller(workload)
-    steps: list[str] = []
-
-    def rotate() -> None:
-        steps.append("rotate")
-        raise ApiServerUnavailable("away")
-
-    def delete_unclaimed_keys() -> None:
-        steps.append("keys")
-        signer._stop.set()
-
-    monkeypatch.setattr(controller, "_MAINTENANCE_INTERVAL", 0.0)
-    monkeypatch.setattr(signer._challenge_keys, "rotate", rotate)
-    monkeypatch.setattr(signer._cleanup, "delete_unclaimed_keys", delete_unclaimed_keys)
-    signer._maintain_management()
-    assert steps == ["rotate", "keys"]
-
-
-def test_a_version_that_this_signer_replaced_is_not_verified_again(
-    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The watch delivers a write later. A second verification would cost CPU and a conflict."""
-    signer = make_controller(workload)
-    signer._on_cluster_added(workload)
-    monkeypatch.setattr(signer._clusters, "get", lambda _: workload)
-    csrs = FakeCsrs()
-    workload.writer = csrs  # type: ignore[assignment] # the part of it that is called
-    reconciled: list[str] = []
-
-    def reconcile(_: Reconciler, csr: Csr, cluster: ClusterContext) -> Result:
-        reconciled.append(csr.resource_version)
-        cluster.csrs.annotate(csr, {"a": str(len(reconciled))})
-        return DONE
-
-    monkeypatch.setattr(Reconciler, "reconcile", reconcile)
-    filed = csrs.put(Scenario().offer_csr())
-    workload.csrs.replace({filed.name: filed})
-    item = Item(cluster=HOME, requester=filed.username, name=filed.name)
-    for _ in range(2):
-        assert signer._reconcile(item)[0] == DONE
-    written = csrs.stored[filed.name]
-    workload.csrs.upsert(filed.name, written)
-    assert signer._reconcile(item)[0] == DONE
-    assert reconciled == [filed.resource_version]
-    workload.csrs.upsert(filed.name, csrs.put(replace(written, annotations={"b": "theirs"})))
-    signer._reconcile(item)
-    assert len(reconciled) == 2
-    workload.stop()

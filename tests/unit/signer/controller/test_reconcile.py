@@ -23,6 +23,7 @@ from common.names import (
 )
 from common.pem import encode_block
 from signer.controller.cluster_context import ClusterContext
+from signer.controller.dependencies import Dependencies
 from signer.controller.metrics import VERDICTS, cluster_label
 from signer.controller.reconcile import Reconciler
 from signer.controller.requester_share import MAX_BYTES_OF_NODE, RequesterShares
@@ -159,9 +160,9 @@ class ReconcilerFixture:
         assert self.csrs.writes == []
         self.published.append((node_name, *credential_ids))
 
-    def reconciler(self) -> Reconciler:
+    def dependencies(self) -> Dependencies:
         policy = self.scenario.policy
-        return Reconciler(
+        return Dependencies(
             policies=FixedPolicies.for_all(policy, self.scenario.anchors),
             claims=self.claims,
             challenge_keys=self.keys,
@@ -184,7 +185,7 @@ class ReconcilerFixture:
 
     def reconcile(self, csr: Csr) -> Result:
         """Reconcile a CSR once, as the cache has it."""
-        return self.reconciler().reconcile(csr, self.cluster)
+        return Reconciler(self.dependencies()).reconcile(csr, self.cluster)
 
     def file(self, csr: Csr) -> Csr:
         """File a CSR."""
@@ -869,7 +870,8 @@ def test_a_cluster_without_exactly_one_valid_policy_waits(
     fixture = ReconcilerFixture()
     csr = fixture.file(fixture.scenario.offer_csr())
     source = FixedPolicies(policies=policies, anchors={"a": NO_ANCHORS, "b": NO_ANCHORS})
-    result = replace(fixture.reconciler(), policies=source).reconcile(csr, fixture.cluster)
+    dependencies = replace(fixture.dependencies(), policies=source)
+    result = Reconciler(dependencies).reconcile(csr, fixture.cluster)
     assert result.requeue is Requeue.ON_CHANGE
     pending = fixture.csrs.stored[csr.name].annotations[PENDING_REASON_ANNOTATION]
     assert pending.partition(":")[0] == (reason or "PolicyMissing")
