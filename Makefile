@@ -106,6 +106,13 @@ packages: setup ## Build the deb and the rpm for nodes into dist/
 	@packaging/node/package/pack.sh build/node dist
 	@du --apparent-size --summarize --human-readable build/node/usr dist/node-attestation-authenticator*
 
+.PHONY: bundled
+bundled: packages ## Build the packages for nodes without a fitting Python into dist/ (downloads a CPython from GitHub)
+	@packaging/node/package/fetch-python.sh build/python
+	@rm -rf build/bundled && cp --archive build/node build/bundled
+	@packaging/node/package/bundle-python.sh build/bundled build/python
+	@packaging/node/package/pack.sh build/bundled dist
+
 .PHONY: test-packages
 test-packages: packages controlplane ## Install, run, upgrade and remove the node packages in clean Debian systems
 	$(PYTEST) tests/packaging/node $(ARGS)
