@@ -32,10 +32,11 @@ from cryptography.x509.oid import NameOID
 from common.errors import AttestationError, Consequence
 from common.names import PENDING_REASON_ANNOTATION
 from signer.controller.cluster_context import ClusterContext
+from signer.controller.dependencies import Dependencies
 from signer.controller.rate_limit import ChallengeRateLimiter
 from signer.controller.reconcile import Reconciler
 from signer.controller.requester_share import RequesterShares
-from signer.issue.certificate import CertificateAuthority
+from signer.issue.authority import CertificateAuthority
 from signer.model import ChallengeKeys, ClaimStore, ClusterKey, Csr
 from signer.verify.answer import verify_answer
 from signer.verify.claimed_answer import make_claims
@@ -207,17 +208,19 @@ class _NoCredentialList:
 
 def _reconciler(scenario: Scenario, claims: ClaimStore) -> Reconciler:
     return Reconciler(
-        policies=FixedPolicies.for_all(scenario.policy, scenario.anchors),
-        claims=claims,
-        challenge_keys=_FixedChallengeKeys(value=scenario.challenge_keys),
-        authorities=_FixedAuthority(),
-        rate_limiter=ChallengeRateLimiter(lambda: 0.0),
-        platforms=scenario.platforms,
-        note_machine=lambda _: None,
-        note_key_request=lambda *_: None,
-        now=lambda: scenario.now,
-        monotonic=lambda: 0.0,
-        random=Random(0).randbytes,
+        Dependencies(
+            policies=FixedPolicies.for_all(scenario.policy, scenario.anchors),
+            claims=claims,
+            challenge_keys=_FixedChallengeKeys(value=scenario.challenge_keys),
+            authorities=_FixedAuthority(),
+            rate_limiter=ChallengeRateLimiter(lambda: 0.0),
+            platforms=scenario.platforms,
+            note_machine=lambda _: None,
+            note_key_request=lambda *_: None,
+            now=lambda: scenario.now,
+            monotonic=lambda: 0.0,
+            random=Random(0).randbytes,
+        )
     )
 
 

@@ -206,7 +206,9 @@ def test_versions_are_those_of_the_tests() -> None:
     text = raw("docs/versions.md")
     [versions] = re.findall(r"^VERSIONS := (.+)$", raw("Makefile"), re.MULTILINE)
     assert f"| {', '.join(versions.split())} (`make test-versions`) |" in text
-    assert f"| {pins.cluster_api().cluster_api} |" in text
+    [oldest] = re.findall(r"^OLDEST_CLUSTER_API := (.+)$", raw("Makefile"), re.MULTILINE)
+    newest = pins.cluster_api().cluster_api
+    assert f"| {newest}; {pins.cluster_api(oldest).cluster_api} (`make test-cluster-api`) |" in text
     [python] = re.findall(r'requires-python = ">=(.+)"', raw("pyproject.toml"))
     assert f"| {python} or newer |" in text
     package = raw("packaging/node/package/nfpm.yaml")

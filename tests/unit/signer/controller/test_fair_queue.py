@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from signer.controller import controller
+from signer.controller.csr_workers import MAX_WORKERS_PER_CLUSTER, WORKERS
 from signer.controller.fair_queue import FairQueue, Item
 from signer.model import ClusterKey
 from signer.verify.answer import CHALLENGE_MAX_AGE
@@ -25,8 +25,8 @@ def item(name: str, requester: str = "r", cluster: ClusterKey = BLUE) -> Item:
 class Turns:
     """A queue with the limits of the product. It returns the items in the order of their turns."""
 
-    workers: int = controller._WORKERS
-    per_cluster: int = controller._MAX_WORKERS_PER_CLUSTER
+    workers: int = WORKERS
+    per_cluster: int = MAX_WORKERS_PER_CLUSTER
     now: float = 0.0
     queue: FairQueue = field(init=False)
 
@@ -81,9 +81,9 @@ def test_eight_silent_clusters_of_one_tenant_leave_workers_to_others() -> None:
     """Their 4 workers each were all 32 workers, and honest clusters got none."""
     turns = Turns()
     turns.push(*hanging("hostile", 8))
-    assert len(turns.pop_all()) <= controller._WORKERS / 2
-    turns.push(*(item(str(n), cluster=OTHER) for n in range(controller._WORKERS)))
-    assert len(turns.pop_all()) >= controller._WORKERS / 8
+    assert len(turns.pop_all()) <= WORKERS / 2
+    turns.push(*(item(str(n), cluster=OTHER) for n in range(WORKERS)))
+    assert len(turns.pop_all()) >= WORKERS / 8
 
 
 def test_many_hostile_tenants_leave_workers_to_one_more() -> None:
@@ -99,7 +99,7 @@ def test_clusters_of_one_owner_that_hang_leave_workers_to_its_other_clusters() -
     """An outage takes several clusters away at once, and all Clusters may be in one namespace."""
     turns = Turns()
     turns.push(*hanging("n", 7))
-    assert len(turns.pop_all()) < controller._WORKERS
+    assert len(turns.pop_all()) < WORKERS
     turns.push(item("quick"))
     assert turns.names() == ["quick"]
 
@@ -116,7 +116,7 @@ def test_an_owner_that_is_blocked_keeps_its_turn() -> None:
 
 def test_a_silent_cluster_gets_one_probing_worker_after_three_slow_calls() -> None:
     turns = Turns()
-    turns.push(*(item(str(n)) for n in range(3 * controller._MAX_WORKERS_PER_CLUSTER)))
+    turns.push(*(item(str(n)) for n in range(3 * MAX_WORKERS_PER_CLUSTER)))
     for popped in turns.pop_all():
         turns.queue.release(popped)
         turns.queue.record_call(BLUE, slow=True, now=turns.now)
@@ -126,7 +126,7 @@ def test_a_silent_cluster_gets_one_probing_worker_after_three_slow_calls() -> No
     (probe,) = turns.pop_all()
     turns.queue.release(probe)
     turns.queue.record_call(BLUE, slow=False, now=turns.now)
-    assert len(turns.pop_all()) == controller._MAX_WORKERS_PER_CLUSTER
+    assert len(turns.pop_all()) == MAX_WORKERS_PER_CLUSTER
 
 
 def test_a_discarded_item_is_gone_and_nothing_stays_behind() -> None:
