@@ -6,7 +6,7 @@
 
 import {
   applyNullInsertThreshold, createTheme, EventBusSrv, FieldConfigProperty, FieldType, identityOverrideProcessor,
-  LoadingState, PanelPlugin, standardEditorsRegistry, standardFieldConfigEditorRegistry, standardTransformers,
+  LoadingState, PanelPlugin, standardFieldConfigEditorRegistry, standardTransformers,
   standardTransformersRegistry, ThemeContext, thresholdsOverrideProcessor, toDataFrame, unitOverrideProcessor,
 } from '@grafana/data';
 import * as runtime from '@grafana/runtime';
@@ -33,8 +33,6 @@ const setting = (path, more = {}) => ({
 });
 
 const register = () => {
-  const hidden = ['boolean', 'color', 'number', 'radio', 'select', 'slider', 'string', 'text', 'unit'];
-  standardEditorsRegistry.setInit(() => hidden.map((id) => ({ id, name: id, editor: () => null })));
   standardFieldConfigEditorRegistry.setInit(() => [
     ...['color', 'decimals', 'displayName', 'max', 'min'].map((path) => setting(path)),
     setting('mappings', { defaultValue: [] }),
@@ -49,18 +47,21 @@ const register = () => {
   ]);
 };
 
-const Graph = ({ data, height, options, timeRange, timeZone, width }) =>
-  data.series.length ? (
+const Graph = ({ data, height, options, timeRange, timeZone, width }) => {
+  if (!data.series.length) {
+    return (
+      <div style={{ alignItems: 'center', display: 'flex', height: '100%', justifyContent: 'center' }}>No data</div>
+    );
+  }
+  // As in Grafana, the line is interrupted where values are missing.
+  const frames = data.series.map((frame) => applyNullInsertThreshold({ frame }));
+  return (
     <TimeSeries
-      // As Grafana does: no line between two values where others are missing.
-      frames={data.series.map((frame) => applyNullInsertThreshold({ frame }))} height={height} legend={options.legend} options={options} structureRev={data.structureRev}
+      frames={frames} height={height} legend={options.legend} options={options} structureRev={data.structureRev}
       timeRange={timeRange} timeZone={timeZone} width={width}
     />
-  ) : (
-    <div style={{ alignItems: 'center', display: 'flex', height: '100%', justifyContent: 'center' }}>
-      No data
-    </div>
   );
+};
 
 const Rows = ({ data, height, width }) =>
   data.series.length ? <Table ariaLabel="" data={data.series[0]} height={height} width={width} /> : null;
