@@ -88,6 +88,12 @@ recording: setup ## Run the demo and write its picture, docs/images/demo.svg
 	@$(PROVIDE) --crds
 	@$(BIN)/python -m tests.demo.recording
 
+.PHONY: dashboard-picture
+dashboard-picture: setup ## Run a signer for 6 minutes and write the picture of its dashboard, docs/images/dashboard.png
+	@$(PROVIDE) --need kube-apiserver,etcd,kubectl
+	@$(PROVIDE) --crds
+	@$(BIN)/python -m tests.demo.dashboard
+
 .PHONY: test
 ifdef T
 test: setup $(if $(filter tests/integration% tests/e2e% tests/bench%,$(T)),controlplane)
@@ -107,6 +113,13 @@ packages: setup ## Build the deb and the rpm for nodes into dist/
 	@mkdir -p dist
 	@packaging/node/package/pack.sh build/node dist
 	@du --apparent-size --summarize --human-readable build/node/usr dist/node-attestation-authenticator*
+
+.PHONY: bundled
+bundled: packages ## Build the packages for nodes without a fitting Python into dist/ (downloads a CPython from GitHub)
+	@packaging/node/package/fetch-python.sh build/python
+	@rm -rf build/bundled && cp --archive build/node build/bundled
+	@packaging/node/package/bundle-python.sh build/bundled build/python
+	@packaging/node/package/pack.sh build/bundled dist
 
 .PHONY: test-packages
 test-packages: packages controlplane ## Install, run, upgrade and remove the node packages in clean Debian systems
