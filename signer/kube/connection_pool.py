@@ -248,8 +248,9 @@ def _connect_tcp(server: Server) -> socket.socket:
     error = OSError("the server's name has no address")
     found = socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)
     for *_, address in found[:MAX_ADDRESSES]:
+        host = str(address[0])
         try:
-            return socket.create_connection(address[:2], timeout=CONNECT_SECONDS)
+            return socket.create_connection((host, server.port), timeout=CONNECT_SECONDS)
         except OSError as e:
             error = e
     raise error

@@ -69,7 +69,8 @@ def test_ban_does_not_wait_for_the_nodes_of_a_new_list() -> None:
     _, banned = at.scenario.put_claim(credential_ids=(A,), banned=True)
     for number in range(200):
         name = f"{NODE[0]}-{number}"
-        at.scenario.store.nodes[name] = replace(banned, node_name=name, endorsement_key="f" * 64)
+        other = replace(banned, node_name=name, endorsement_key="f" * 64)
+        at.scenario.store.nodes[HOME.namespace, name] = other
     changes = at.sync()
     assert len(changes) == 100
     assert changes[NODE] == ""

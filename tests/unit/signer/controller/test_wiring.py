@@ -65,7 +65,8 @@ def test_labels_are_kept_up_to_date_while_requests_cannot_be_maintained(
     workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A flood of requests ended each round early, so a banned node kept its label."""
-    rounds, synced = make_components(workload)._rounds, []
+    rounds = make_components(workload)._rounds
+    synced: list[WorkloadCluster] = []
 
     def fail() -> None:
         raise ApiServerUnavailable("the deletion of expired offers takes too long")
