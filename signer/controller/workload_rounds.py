@@ -76,7 +76,7 @@ class WorkloadRounds:
                     workload.read_hosts()
                 self._maintain_requests(workload)
         finally:
-            # Also when the requests take too long: whoever creates them must not keep a label.
+            # Also after a failure: a flood of requests must not let a banned node keep its label.
             # The cluster is served without its labels, too.
             run_step(partial(self._sync_node_labels, workload), "labels of Nodes", workload.key)
         if not full:

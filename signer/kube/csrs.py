@@ -168,7 +168,7 @@ def _credential_id(extra: _Extra | None) -> str:
 
 
 def read_pending_csr(source: Source) -> Csr | None:
-    """Read a CSR of one of our signers that is not settled; `None` for any other."""
+    """Read a CSR of one of our signers that is neither settled nor deleted; `None` for others."""
     found = decode(source, _SignerOfCsr)
     if found.spec is None or found.spec.signer_name not in _SIGNERS:
         # Other signers' CSRs need not be within our bounds.
