@@ -57,7 +57,12 @@ def sync_credential_list(
         return
     cached = {node.node_name: node for node in nodes()}
     changes: dict[str, str | None] = {}
-    for name in sorted(cached.keys() | stored.entries.keys()):
+
+    def turn(name: str) -> tuple[bool, str]:
+        """Put bans first: a list that is new, or that lacks many nodes, takes many rounds."""
+        return _entry(cached.get(name), key) != "", name
+
+    for name in sorted(cached.keys() | stored.entries.keys(), key=turn):
         if len(changes) == _MAX_CHANGES_PER_ROUND:
             break
         current = stored.entries.get(name)

@@ -70,12 +70,15 @@ class WorkloadRounds:
         return succeeded and workload not in self._problems
 
     def _maintain(self, workload: WorkloadCluster, *, full: bool) -> None:
-        with self._report_forbidden(workload):
-            if full:
-                workload.read_hosts()
-            self._maintain_requests(workload)
-        # The cluster is served without its labels, too.
-        run_step(partial(self._sync_node_labels, workload), "labels of Nodes", workload.key)
+        try:
+            with self._report_forbidden(workload):
+                if full:
+                    workload.read_hosts()
+                self._maintain_requests(workload)
+        finally:
+            # Also after a failure: a flood of requests must not let a banned node keep its label.
+            # The cluster is served without its labels, too.
+            run_step(partial(self._sync_node_labels, workload), "labels of Nodes", workload.key)
         if not full:
             return
         error = check_authority(workload.key, self._authorities.authority)

@@ -23,6 +23,7 @@ from signer.inventory.node_labels import NodeLabelFields
 from signer.kube.budget import MemoryBudget
 from signer.kube.cache import Cache
 from signer.kube.decode import (
+    MAX_TEXT,
     Fields,
     MaybeText,
     ObjectMeta,
@@ -143,7 +144,8 @@ class WorkloadCaches:
 
 
 class _NodeSpec(Fields):
-    provider_id: MaybeText = msgspec.field(name="providerID", default=None)
+    # Kubernetes limits no provider ID. A limit here would let a kubelet make its Node unreadable.
+    provider_id: str | None = msgspec.field(name="providerID", default=None)
 
 
 class _NodeMeta(ObjectMeta):
@@ -182,9 +184,11 @@ def read_node(source: Source) -> Node:
     """Read a Node. Raises `ValueError`."""
     node = decode(source, _Node)
     labels = node.metadata.labels
+    provider_id = (node.spec and node.spec.provider_id) or ""
     return Node(
         name=node.metadata.name,
-        provider_id=(node.spec and node.spec.provider_id) or "",
+        # One character too many is enough to differ from the provider ID of every Machine.
+        provider_id=provider_id[: MAX_TEXT + 1],
         uid=node.metadata.uid or "",
         labels={} if labels is None else labels.present(),
     )

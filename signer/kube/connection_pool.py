@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Protocol
 import h11
 
 from signer.kube.cpu_budget import CpuShare
-from signer.kube.endpoint import CONNECT_SECONDS, SOCKET_OPTIONS
+from signer.kube.endpoint import CONNECT_SECONDS, MAX_ADDRESSES, SOCKET_OPTIONS
 from signer.kube.http_connection import MAX_HEAD, PIECE
 from signer.kube.tls import DeadlineExceeded
 
@@ -142,12 +142,18 @@ class _Connection:
     """One connection with TLS and HTTP/1.1, which carries one request after another."""
 
     def __init__(self, server: Server, cpu: CpuShare | None, answer_seconds: float) -> None:
-        """Connect. Raises `OSError`."""
+        """Connect, within the limits of CPU. Raises `OSError`."""
         self._host = server.host_header
         self._cpu = cpu
         self._answer_seconds = answer_seconds
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
-        self._socket = _connect(server)
+        _await_share(cpu, time.monotonic() + answer_seconds)
+        try:
+            self._socket = _connect(server)
+        finally:
+            # A server can make each handshake expensive, and fail it before anything is read.
+            if cpu is not None:
+                cpu.charge()
         self._readable = select.poll()
         self._readable.register(self._socket, select.POLLIN)
 
@@ -207,19 +213,24 @@ class _Connection:
 
     def _receive(self, until: float) -> bytes:
         """Return the server's next bytes, within the limits of time and CPU."""
-        pause = 0.0 if self._cpu is None else self._cpu.charge()
-        left = until - time.monotonic()
-        if pause > 0:
-            time.sleep(max(0.0, min(pause, left)))
-            left = until - time.monotonic()
-        if left <= 0:
-            raise DeadlineExceeded("the answer takes too long: the read timed out")
-        self._socket.settimeout(left)
+        self._socket.settimeout(_await_share(self._cpu, until))
         return self._socket.recv(PIECE)
 
 
+def _await_share(cpu: CpuShare | None, until: float) -> float:
+    """Pause while the owner is above its share of CPU time; return the seconds that are left."""
+    pause = 0.0 if cpu is None else cpu.charge()
+    left = until - time.monotonic()
+    if pause > 0:
+        time.sleep(max(0.0, min(pause, left)))
+        left = until - time.monotonic()
+    if left <= 0:
+        raise DeadlineExceeded("the answer takes too long: the read timed out")
+    return left
+
+
 def _connect(server: Server) -> socket.socket:
-    connected = socket.create_connection((server.host, server.port), timeout=CONNECT_SECONDS)
+    connected = _connect_tcp(server)
     try:
         for option in SOCKET_OPTIONS:
             connected.setsockopt(*option)
@@ -230,3 +241,16 @@ def _connect(server: Server) -> socket.socket:
     except BaseException:
         connected.close()
         raise
+
+
+def _connect_tcp(server: Server) -> socket.socket:
+    """Connect to one of the first addresses of a server, whose name may have any number."""
+    error = OSError("the server's name has no address")
+    found = socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)
+    for *_, address in found[:MAX_ADDRESSES]:
+        host = str(address[0])
+        try:
+            return socket.create_connection((host, server.port), timeout=CONNECT_SECONDS)
+        except OSError as e:
+            error = e
+    raise error

@@ -109,7 +109,12 @@ class _SignerSpec(Fields):
     signer_name: MaybeText = None
 
 
+class _Deletion(Fields):
+    deletion_timestamp: MaybeText = None
+
+
 class _SignerOfCsr(Fields):
+    metadata: _Deletion = msgspec.field(default_factory=_Deletion)
     spec: _SignerSpec | None = None
 
 
@@ -163,10 +168,13 @@ def _credential_id(extra: _Extra | None) -> str:
 
 
 def read_pending_csr(source: Source) -> Csr | None:
-    """Read a CSR of one of our signers that is not settled; `None` for any other."""
-    spec = decode(source, _SignerOfCsr).spec
-    if spec is None or spec.signer_name not in _SIGNERS:
+    """Read a CSR of one of our signers that is neither settled nor deleted; `None` for others."""
+    found = decode(source, _SignerOfCsr)
+    if found.spec is None or found.spec.signer_name not in _SIGNERS:
         # Other signers' CSRs need not be within our bounds.
+        return None
+    if found.metadata.deletion_timestamp is not None:
+        # It was deleted, but a finalizer of its requester keeps it.
         return None
     csr = read_csr(source)
     return None if is_settled(csr) else csr

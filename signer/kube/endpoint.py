@@ -11,6 +11,9 @@ from signer.kube.kubeconfig import Connection
 from signer.kube.tls import client_context
 
 CONNECT_SECONDS: Final = 5.0
+"""For a TCP connection to one address, and for a TLS handshake."""
+MAX_ADDRESSES: Final = 4
+"""Of one server's name. Each takes `CONNECT_SECONDS` where nothing answers."""
 ANSWER_SECONDS: Final = 30.0
 """For a whole answer, also one that a server sends byte by byte to hold a worker."""
 

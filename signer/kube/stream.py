@@ -19,6 +19,7 @@ from signer.kube.client import ApiClient, Expired, PageTooLarge, Response
 from signer.kube.endpoint import (
     ANSWER_SECONDS,
     CONNECT_SECONDS,
+    MAX_ADDRESSES,
     SOCKET_OPTIONS,
     invalid_request,
     unreachable,
@@ -34,8 +35,6 @@ _SILENCE_SECONDS: Final = 100.0
 hangs, or the watch can be started again at little cost."""
 _WATCH_SECONDS: Final = 400.0
 """For a whole watch. Servers end it earlier. The limit ends an event without an end."""
-_MAX_ADDRESSES: Final = 4
-"""Of one server's name. Each takes `CONNECT_SECONDS` where nothing answers."""
 
 
 class Caller(Protocol):
@@ -156,7 +155,7 @@ class ApiStream:
 
     async def _connect(self) -> HttpConnection:
         error: Exception = OSError("the server's name has no address")
-        for family, kind, protocol, _, address in (await self._addresses())[:_MAX_ADDRESSES]:
+        for family, kind, protocol, _, address in (await self._addresses())[:MAX_ADDRESSES]:
             try:
                 connected = socket.socket(family, kind, protocol)
             except OSError as e:

@@ -28,6 +28,10 @@ from tests.integration.scripted_node import Script
 from tests.integration.test_rejoining import DAY, hold, let_token_run_out
 
 CREDENTIAL = str(PACKAGING / "entry-credential.yaml")
+POLICIES = (
+    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+    "/entry.attestation.cluster.x-k8s.io"
+)
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 
 
@@ -204,6 +208,8 @@ def test_no_binding_gives_the_credential_a_write(administrator: Client, fleet: F
     for attempt in attempts:
         with pytest.raises(ApiError, match="may only create CertificateSigningRequests"):
             attempt()
+    # Kubernetes exempts admission policies and their bindings: this policy cannot protect itself.
+    administrator.patch(f"{POLICIES}?dryRun=All", {"metadata": {"annotations": {"a": "b"}}})
 
 
 def test_credential_without_admission_policy_is_not_printed(fleet: Fleet, installed: Call) -> None:

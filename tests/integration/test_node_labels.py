@@ -124,6 +124,16 @@ def test_banned_node_loses_its_labels(machines: Machines, fleet: Fleet) -> None:
 
 
 @pytest.mark.usefixtures("labeling")
+def test_api_server_limits_no_provider_id(machines: Machines, fleet: Fleet) -> None:
+    """So the signer must read a Node with one of any length."""
+    node, kubelet = joined(machines, fleet)
+    long = "x" * 100_000
+    kubelet.create(NODES, {"metadata": {"name": node.name}, "spec": {"providerID": long}})
+    admin = fleet.first.workload.admin
+    assert admin.get(f"{NODES}/{node.name}")["spec"]["providerID"] == long
+
+
+@pytest.mark.usefixtures("labeling")
 def test_change_of_a_node_that_was_created_again_is_refused(
     machines: Machines, fleet: Fleet
 ) -> None:

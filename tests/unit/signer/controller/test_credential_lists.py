@@ -63,6 +63,19 @@ def test_ban_ends_all_certificates() -> None:
     assert at.sync() == {NODE: ""}
 
 
+def test_ban_does_not_wait_for_the_nodes_of_a_new_list() -> None:
+    """A round makes 100 changes, in the order of the names: the others got theirs minutes later."""
+    at = Lists({NODE: A})
+    _, banned = at.scenario.put_claim(credential_ids=(A,), banned=True)
+    for number in range(200):
+        name = f"{NODE[0]}-{number}"
+        other = replace(banned, node_name=name, endorsement_key="f" * 64)
+        at.scenario.store.nodes[HOME.namespace, name] = other
+    changes = at.sync()
+    assert len(changes) == 100
+    assert changes[NODE] == ""
+
+
 def test_certificate_that_has_ended_leaves_the_list() -> None:
     at = Lists({NODE: f"{A} {B}"})
     at.scenario.put_claim(credential_ids=(B,))

@@ -61,6 +61,23 @@ def test_incomplete_caches_do_not_stop_maintenance(
     assert rounds.maintain(workload, full=True)
 
 
+def test_labels_are_kept_up_to_date_while_requests_cannot_be_maintained(
+    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A flood of requests ended each round early, so a banned node kept its label."""
+    rounds = make_components(workload)._rounds
+    synced: list[WorkloadCluster] = []
+
+    def fail() -> None:
+        raise ApiServerUnavailable("the deletion of expired offers takes too long")
+
+    monkeypatch.setattr(workload, "read_hosts", fail)
+    monkeypatch.setattr(rounds, "_sync_node_labels", synced.append)
+    rounds.add(workload)
+    assert not rounds.maintain(workload, full=True)
+    assert synced == [workload]
+
+
 def test_forbidden_labels_are_one_event_and_the_cluster_is_served(
     workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

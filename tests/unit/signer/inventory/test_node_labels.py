@@ -15,6 +15,7 @@ from signer.inventory.node_labels import (
     NodeLabelClient,
 )
 from signer.kube.client import ApiClient, Response
+from signer.kube.decode import MAX_TEXT
 from signer.model import Node
 
 ALL = {ATTESTED: "true", TRUST_BASIS: "Record", POLICY: "edge", BOOT_STATE: "Verified"}
@@ -34,6 +35,14 @@ def test_kubelet_cannot_make_its_node_unreadable_by_many_labels() -> None:
     """The checks M4 and M6 must see every Node."""
     own = {f"example.com/{n}": "x" * 5000 for n in range(2000)}
     assert read_node(stored(own | {ATTESTED: "true"})).labels == {ATTESTED: "true"}
+
+
+def test_kubelet_cannot_make_its_node_unreadable_by_a_long_provider_id() -> None:
+    """Kubernetes limits no provider ID. The label of a banned node would stay."""
+    node = stored(ALL) | {"spec": {"providerID": "x" * 100_000}}
+    read = read_node(node)
+    assert read.labels == ALL
+    assert read.provider_id == "x" * (MAX_TEXT + 1)
 
 
 @dataclass(slots=True)

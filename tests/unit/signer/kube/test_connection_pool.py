@@ -5,10 +5,11 @@ import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Barrier, Event
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import patch
 
 import h11
@@ -16,7 +17,7 @@ import pytest
 
 from signer.kube import connection_pool
 from signer.kube.connection_pool import ConnectionPool, ContentTooLarge, HttpRequest
-from signer.kube.endpoint import Endpoint
+from signer.kube.endpoint import MAX_ADDRESSES, Endpoint
 from signer.kube.kubeconfig import Connection
 from tests.fakes.api_server import Answering, FakeApiServer, Handler, api_server
 from tests.fakes.clock import FakeClock
@@ -203,3 +204,33 @@ def test_server_that_does_not_shake_hands_is_abandoned() -> None:
         ):
             pool.exchange(GET)
         assert time.monotonic() - begun < 5.0
+
+
+@pytest.mark.parametrize("number", [MAX_ADDRESSES, MAX_ADDRESSES + 1])
+def test_first_addresses_of_a_server_are_tried_and_no_others(number: int, tmp_path: Path) -> None:
+    """A tenant's name server gives any number: a hundred that do not answer took eight minutes."""
+    find = socket.getaddrinfo
+
+    def find_many(host: str, port: int, *rest: Any, **options: Any) -> list[Any]:  # noqa: ANN401 # any
+        if host != "many.example":
+            return find(host, port, *rest, **options)
+        # Only 127.0.0.1 answers, and it comes last.
+        hosts = [f"127.0.0.{last}" for last in range(number, 0, -1)]
+        return [each for host in hosts for each in find(host, port, *rest, **options)]
+
+    with (
+        api_server(lambda a: a.give({}), tmp_path) as server,
+        patch.object(socket, "getaddrinfo", find_many),
+    ):
+        url = f"https://many.example:{server.server_port}"
+        ca = server.authority.pair.certificate.decode()
+        connection = Connection(server=url, ca=ca, server_name="127.0.0.1")
+        endpoint = Endpoint(connection, user_agent="test")
+        with closing(
+            ConnectionPool(endpoint, None, max_content=MAX_CONTENT, answer_seconds=30.0)
+        ) as pool:
+            if number > MAX_ADDRESSES:
+                with pytest.raises(ConnectionRefusedError):
+                    pool.exchange(GET)
+            else:
+                assert pool.exchange(GET).status == 200

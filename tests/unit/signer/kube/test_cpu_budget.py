@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,9 +14,11 @@ from common.errors import ApiServerUnavailable
 from signer.kube import connection_pool
 from signer.kube.client import ApiClient
 from signer.kube.cpu_budget import REFUND, CpuBudget, CpuShare
+from signer.kube.endpoint import ANSWER_SECONDS
 from signer.kube.kubeconfig import Connection
 from tests.fakes.api_server import api_server
 from tests.fakes.clock import FakeClock
+from tests.harness import pki
 
 SHARE = 0.1
 BURST = 2.0
@@ -132,3 +135,29 @@ def test_stream_of_tiny_chunks_does_not_use_all_cpu_time(tmp_path: Path) -> None
     used = threads.cpu - 50.0
     # The last pause ends with the deadline of the answer.
     assert used <= BURST + SHARE * sum(threads.clock.slept) + 2.0
+
+
+def test_handshakes_that_fail_do_not_use_all_cpu_time() -> None:
+    """The CPU time of a connection counted only when something was read from it."""
+    threads, tried = Threads(), 0
+
+    def fail(_: object) -> None:
+        nonlocal tried
+        tried += 1
+        threads.cpu += 3.0 if tried == 1 else 100.0
+        raise ssl.SSLError("certificate verify failed")
+
+    fake = SimpleNamespace(monotonic=threads.clock.boottime, sleep=threads.clock.sleep)
+    ca = pki.Authority.make("test", pki.ec_key()).pair.certificate.decode()
+    connection = Connection(server="https://192.0.2.1", ca=ca, token="t")
+    share = CpuShare(threads.budget, "a")
+    api = ApiClient("fake", connection, user_agent="test", cpu=share)
+    with (
+        patch.object(connection_pool, "time", fake),
+        patch.object(connection_pool, "_connect", fail),
+    ):
+        for _ in range(3):
+            with pytest.raises(ApiServerUnavailable):
+                api.get("/things")
+    assert threads.clock.slept == pytest.approx([(3.0 - BURST) / SHARE, ANSWER_SECONDS])
+    assert tried == 2

@@ -101,6 +101,13 @@ def test_csrs_of_other_signers_are_not_kept() -> None:
     assert read_pending_csr(csr_body) is None
 
 
+def test_csr_that_a_finalizer_keeps_is_not_kept() -> None:
+    """Its requester chose the finalizer. Each round of maintenance would delete the CSR again."""
+    csr_body = body()
+    csr_body["metadata"]["deletionTimestamp"] = "2026-11-22T12:00:00Z"
+    assert read_pending_csr(csr_body) is None
+
+
 @pytest.mark.parametrize(
     "status",
     [
