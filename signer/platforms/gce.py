@@ -124,13 +124,12 @@ def _read_credentials(path: Path) -> Credentials:
 def _parse_credentials(content: bytes) -> Credentials:
     """Keep the credentials of each file, since they hold an access token for an hour."""
     fields = json.loads(content)
-    external = fields["type"] == _EXTERNAL
-    reader = (
-        identity_pool.Credentials.from_info
-        if external
-        else service_account.Credentials.from_service_account_info
-    )
-    return cast("Callable[..., Credentials]", reader)(fields, scopes=[_SCOPE])
+    if fields["type"] == _EXTERNAL:
+        read = cast("Callable[..., Credentials]", identity_pool.Credentials.from_info)
+    else:
+        from_key = service_account.Credentials.from_service_account_info
+        read = cast("Callable[..., Credentials]", from_key)
+    return read(fields, scopes=[_SCOPE])
 
 
 def _token(credentials: Credentials) -> str:
