@@ -8,7 +8,7 @@ import base64
 import binascii
 import configparser
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlencode, urlsplit
 
-from signer.errors import PlatformQueryFailed, PlatformUnavailable
+from signer.errors import PlatformQueryFailed
+from signer.platforms.aws_answers import element, error
 from signer.platforms.aws_signature import AwsCredentials, signed_headers
+from signer.platforms.aws_web_identity import WebIdentity, WebIdentitySessions
 from signer.platforms.https import Answer, call
 from signer.policy import PlatformRules
 
@@ -36,11 +38,12 @@ _NO_SUCH_KEY: Final = frozenset(
 The reference does not say which error an instance without NitroTPM gets. Any other code keeps the
 request waiting.
 """
-_OVERLOAD: Final = frozenset(
-    {"RequestLimitExceeded", "Throttling", "ThrottlingException", "RequestThrottled"}
-)
-"""AWS answers them with 503, and some with 400."""
 _SECTION: Final = "default"
+_KEY_NAMES: Final = frozenset({"aws_access_key_id", "aws_secret_access_key"})
+_SESSION_TOKEN: Final = "aws_session_token"  # noqa: S105 - the name, not the token
+_ROLE_NAMES: Final = frozenset({"role_arn", "web_identity_token_file"})
+_ROLE: Final = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:role/[\w+=,.@/-]{1,512}", re.ASCII)
+_WEB_IDENTITIES: Final = WebIdentitySessions()
 
 
 class Aws:
@@ -56,8 +59,13 @@ class Aws:
     def endorsement_keys(self, provider_id: str) -> Collection[bytes]:
         """Query the RSA key and the ECC key of an instance."""
         parsed = _parse(provider_id)
+        region = parsed["region"]
         account = _read_account(self._credentials_file)
-        keys = (_query(account, parsed["region"], parsed["instance"], t) for t in _KEY_TYPES)
+        credentials = _credentials(account, region)
+        keys = (
+            _query(account, credentials, region, parsed["instance"], key_type)
+            for key_type in _KEY_TYPES
+        )
         return [key for key in keys if key is not None]
 
 
@@ -65,9 +73,9 @@ class Aws:
 class _AwsAccount:
     """The section `default` of a credentials file, with the names that AWS gives its keys."""
 
-    credentials: AwsCredentials
+    identity: AwsCredentials | WebIdentity
     endpoint_url: str
-    """Empty: the public endpoint of the region."""
+    """Of EC2. Empty: the public endpoint of the region."""
     ca_bundle: Path | None
 
 
@@ -84,33 +92,64 @@ def _read_account(path: Path) -> _AwsAccount:
     try:
         parser.read_string(path.read_text(encoding="utf-8"))
         section = parser[_SECTION]
-        credentials = AwsCredentials(
-            access_key_id=section["aws_access_key_id"],
-            secret_access_key=section["aws_secret_access_key"],
-            session_token=section.get("aws_session_token", ""),
-        )
     except OSError as e:
         raise _unusable(f"{path}: {e.strerror}") from e
     except (configparser.Error, UnicodeDecodeError, KeyError) as e:
         # The parser's message may quote a line, and so a secret.
-        problem = "must have [default] with aws_access_key_id and aws_secret_access_key"
-        raise _unusable(f"{path}: {problem} ({type(e).__name__})") from None
+        raise _unusable(f"{path}: must have [default] ({type(e).__name__})") from None
     bundle = section.get("ca_bundle")
     return _AwsAccount(
-        credentials=credentials,
+        identity=_read_identity(path, section),
         endpoint_url=section.get("endpoint_url", ""),
         ca_bundle=None if bundle is None else Path(bundle),
     )
+
+
+def _read_identity(path: Path, section: Mapping[str, str]) -> AwsCredentials | WebIdentity:
+    """Read an access key or a role: one of the two, and not a part of the other."""
+    names = section.keys() & (_KEY_NAMES | {_SESSION_TOKEN} | _ROLE_NAMES)
+    if names == _ROLE_NAMES and _ROLE.fullmatch(section["role_arn"]):
+        return WebIdentity(
+            role_arn=section["role_arn"], token_file=Path(section["web_identity_token_file"])
+        )
+    if names - {_SESSION_TOKEN} == _KEY_NAMES:
+        return AwsCredentials(
+            access_key_id=section["aws_access_key_id"],
+            secret_access_key=section["aws_secret_access_key"],
+            session_token=section.get(_SESSION_TOKEN, ""),
+        )
+    problem = (
+        "[default] must have aws_access_key_id and aws_secret_access_key, "
+        "or else role_arn and web_identity_token_file"
+    )
+    raise _unusable(f"{path}: {problem}")
 
 
 def _unusable(detail: str) -> PlatformQueryFailed:
     return PlatformQueryFailed("the credentials for the platform cannot be used", detail=detail)
 
 
-def _query(account: _AwsAccount, region: str, instance: str, key_type: str) -> bytes | None:
-    """Return one key as DER; `None` if the instance has none of this type."""
+def _credentials(account: _AwsAccount, region: str) -> AwsCredentials:
+    if isinstance(account.identity, AwsCredentials):
+        return account.identity
+    return _WEB_IDENTITIES.credentials(
+        account.identity,
+        host=_public_host("sts", region),
+        ca_bundle=account.ca_bundle,
+        now=datetime.now(UTC),
+    )
+
+
+def _public_host(service: str, region: str) -> str:
     partition = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
-    url = account.endpoint_url or f"https://ec2.{region}.{partition}"
+    return f"{service}.{region}.{partition}"
+
+
+def _query(
+    account: _AwsAccount, credentials: AwsCredentials, region: str, instance: str, key_type: str
+) -> bytes | None:
+    """Return one key as DER; `None` if the instance has none of this type."""
+    url = account.endpoint_url or f"https://{_public_host('ec2', region)}"
     parts = urlsplit(url)
     if parts.scheme != "https" or parts.path not in {"", "/"} or parts.query:
         raise _unusable("endpoint_url must be https://HOST or https://HOST:PORT")
@@ -126,7 +165,7 @@ def _query(account: _AwsAccount, region: str, instance: str, key_type: str) -> b
         body,
         host=parts.netloc,
         region=region,
-        credentials=account.credentials,
+        credentials=credentials,
         now=datetime.now(UTC),
     )
     answer = call("POST", f"https://{parts.netloc}/", headers, body, account.ca_bundle)
@@ -135,35 +174,15 @@ def _query(account: _AwsAccount, region: str, instance: str, key_type: str) -> b
 
 def _read_answer(answer: Answer, instance: str, key_type: str) -> bytes | None:
     if answer.status != HTTPStatus.OK:
-        code = _element(answer, "Code")
+        code = element(answer, "Code")
         if code in _NO_SUCH_KEY:
             return None
-        raise _error(answer.status, code)
-    given = tuple(_element(answer, name) for name in ("instanceId", "keyType", "keyFormat"))
+        raise error(answer.status, code)
+    given = tuple(element(answer, name) for name in ("instanceId", "keyType", "keyFormat"))
     if given != (instance, key_type, "der"):
         detail = f"the answer is about {given}"
         raise PlatformQueryFailed("the platform answers another query", detail=detail)
     try:
-        return base64.b64decode(_element(answer, "keyValue"), validate=True)
+        return base64.b64decode(element(answer, "keyValue"), validate=True)
     except binascii.Error as e:
         raise PlatformQueryFailed("the key of the platform is not base64") from e
-
-
-def _error(status: int, code: str) -> PlatformUnavailable | PlatformQueryFailed:
-    if code in _OVERLOAD:
-        return PlatformUnavailable("the platform does not answer queries now", detail=code)
-    detail = f"HTTP status {status}, {code}"
-    return PlatformQueryFailed("the platform refuses the query", detail=detail)
-
-
-def _element(answer: Answer, name: str) -> str:
-    """Return the text of the one element of a name.
-
-    The answers have a flat form. A pattern for texts without markup needs no XML parser.
-    """
-    found = re.findall(rf"<{name}>([^<>&]{{1,4096}})</{name}>".encode(), answer.content)
-    if len(found) != 1:
-        detail = f"HTTP status {answer.status}, not one element {name}"
-        raise PlatformQueryFailed("the answer of the platform cannot be read", detail=detail)
-    # AWS may break base64 into lines.
-    return b"".join(found[0].split()).decode("ascii", errors="replace")

@@ -18,9 +18,10 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
     load_pem_public_key,
 )
+from google.auth import identity_pool
 from google.auth.exceptions import GoogleAuthError
 from google.auth.transport import Request, Response
-from google.oauth2.service_account import Credentials
+from google.oauth2 import service_account
 
 from signer.errors import PlatformQueryFailed, PlatformUnavailable
 from signer.platforms.https import Answer, call
@@ -32,6 +33,8 @@ _PROVIDER_ID: Final = re.compile(
 )
 """Cluster API Provider GCP: `gce://<project>/<zone>/<name>`. An old project has a domain."""
 _SCOPE: Final = "https://www.googleapis.com/auth/compute.readonly"
+_EXTERNAL: Final = "external_account"
+"""Workload identity federation: another issuer signs a token, and a file or a URL gives it."""
 _KIND: Final = "compute#shieldedInstanceIdentity"
 _KEYS: Final = ("encryptionKey", "eccP256EncryptionKey")
 """The endorsement keys; the signing keys are attestation keys of Google."""
@@ -39,8 +42,11 @@ _OVERLOAD: Final = frozenset({"rateLimitExceeded", "userRateLimitExceeded", "quo
 """Reasons of errors with status 403 that are no refusal."""
 
 
+Credentials = service_account.Credentials | identity_pool.Credentials
+
+
 class Gce:
-    """One service account of Google Cloud; the location is the project."""
+    """One account of Google Cloud; the location is the project."""
 
     def __init__(self, rules: PlatformRules) -> None:
         self._credentials_file = Path(rules.credentials_file)
@@ -108,17 +114,22 @@ def _read_credentials(path: Path) -> Credentials:
         return _parse_credentials(path.read_bytes())
     except OSError as e:
         raise _unusable(f"{path}: {e.strerror}") from e
-    except (ValueError, TypeError, AttributeError, GoogleAuthError) as e:
+    except (ValueError, TypeError, KeyError, AttributeError, GoogleAuthError) as e:
         # The message may quote the key.
-        problem = "must be the JSON key of a service account"
+        problem = "must be the JSON key of a service account, or an external account"
         raise _unusable(f"{path}: {problem} ({type(e).__name__})") from None
 
 
 @lru_cache(maxsize=64)
 def _parse_credentials(content: bytes) -> Credentials:
     """Keep the credentials of each file, since they hold an access token for an hour."""
-    read = cast("Callable[..., Credentials]", Credentials.from_service_account_info)
-    return read(json.loads(content), scopes=[_SCOPE])
+    fields = json.loads(content)
+    if fields["type"] == _EXTERNAL:
+        read = cast("Callable[..., Credentials]", identity_pool.Credentials.from_info)
+    else:
+        from_key = service_account.Credentials.from_service_account_info
+        read = cast("Callable[..., Credentials]", from_key)
+    return read(fields, scopes=[_SCOPE])
 
 
 def _token(credentials: Credentials) -> str:

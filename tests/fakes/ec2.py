@@ -16,7 +16,7 @@ ACCESS_KEY = "AKIDEXAMPLE"
 SECRET_KEY = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
 _AUTHORIZATION = re.compile(
     rf"AWS4-HMAC-SHA256 Credential={ACCESS_KEY}/[0-9]{{8}}/(?P<region>[a-z0-9-]+)/ec2/aws4_request,"
-    r" SignedHeaders=content-type;host;x-amz-date, Signature=[0-9a-f]{64}"
+    r" SignedHeaders=(?P<headers>[a-z;-]+), Signature=[0-9a-f]{64}"
 )
 
 
@@ -27,6 +27,7 @@ class FakeEc2:
     region: str = "eu-central-1"
     keys: dict[tuple[str, str], bytes] = field(default_factory=dict)
     """DER by instance ID and key type."""
+    signed_headers: str = "content-type;host;x-amz-date"
 
     def handle(self, answering: Answering) -> None:
         """Answer one request."""
@@ -49,7 +50,8 @@ class FakeEc2:
 
     def _is_signed(self, request: Request) -> bool:
         matched = _AUTHORIZATION.fullmatch(request.headers.get("authorization", ""))
-        return matched is not None and matched["region"] == self.region
+        expected = (self.region, self.signed_headers)
+        return matched is not None and (matched["region"], matched["headers"]) == expected
 
 
 def answer(instance: str, key_type: str, der: bytes, **changes: str) -> bytes:

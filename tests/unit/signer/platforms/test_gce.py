@@ -4,6 +4,7 @@ import json
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -23,6 +24,7 @@ from tests.fakes.platforms import with_file
 from tests.harness import pki
 
 COMPUTE, OAUTH = "compute.googleapis.com", "oauth2.googleapis.com"
+STS, IAM = "sts.googleapis.com", "iamcredentials.googleapis.com"
 PROVIDER_ID = "gce://team-a-prod/europe-west3-a/node-1"
 PATH = (
     "/compute/v1/projects/team-a-prod/zones/europe-west3-a/instances/node-1"
@@ -30,6 +32,13 @@ PATH = (
 )
 ACCOUNT = "signer@team-a-prod.iam.gserviceaccount.com"
 TOKEN = "ya29.example"
+FEDERATED_TOKEN = "ya29.d.example"
+SUBJECT_TOKEN = "token of a Kubernetes service account"
+AUDIENCE = (
+    "//iam.googleapis.com/projects/123456789012/locations/global/workloadIdentityPools/team-a"
+    "/providers/management"
+)
+IMPERSONATION_PATH = f"/v1/projects/-/serviceAccounts/{ACCOUNT}:generateAccessToken"
 
 
 def public_key(encoding: Encoding) -> bytes:
@@ -60,21 +69,27 @@ def error(status: int, reason: str) -> Handler:
 
 @dataclass(slots=True)
 class FakeGoogle:
-    """Google's token endpoint and Compute Engine."""
+    """Google's token endpoints and Compute Engine."""
 
     identities: dict[str, Any] = field(default_factory=lambda: {PATH: identity()})
     tokens: int = 0
+    impersonated: bool = False
+    """Whether the federated token is for a service account, and not for Compute Engine."""
     compute: Handler | None = None
     oauth: Handler | None = None
 
     def handle(self, answering: Answering) -> None:
         host = answering.headers["Host"]
-        assert host in {COMPUTE, OAUTH}
+        assert host in {COMPUTE, OAUTH, STS, IAM}
         override = self.compute if host == COMPUTE else self.oauth
         if override is not None:
             override(answering)
         elif host == OAUTH:
             self._give_token(answering)
+        elif host == STS:
+            self._exchange_token(answering)
+        elif host == IAM:
+            self._impersonate(answering)
         elif answering.headers.get("Authorization") != f"Bearer {TOKEN}":
             error(401, "authError")(answering)
         elif answering.path in self.identities:
@@ -89,6 +104,21 @@ class FakeGoogle:
         self.tokens += 1
         answering.give({"access_token": TOKEN, "expires_in": 3600, "token_type": "Bearer"})
 
+    def _exchange_token(self, answering: Answering) -> None:
+        form = parse_qs(answering.server.requests[-1].content.decode())
+        assert form["grant_type"] == ["urn:ietf:params:oauth:grant-type:token-exchange"]
+        assert form["audience"] == [AUDIENCE]
+        assert form["subject_token"] == [SUBJECT_TOKEN]
+        self.tokens += 1
+        token = FEDERATED_TOKEN if self.impersonated else TOKEN
+        answering.give({"access_token": token, "expires_in": 3600, "token_type": "Bearer"})
+
+    def _impersonate(self, answering: Answering) -> None:
+        assert answering.headers["Authorization"] == f"Bearer {FEDERATED_TOKEN}"
+        assert answering.path == IMPERSONATION_PATH
+        expires_at = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        answering.give({"accessToken": TOKEN, "expireTime": expires_at})
+
 
 @pytest.fixture
 def google() -> FakeGoogle:
@@ -100,7 +130,7 @@ def server(
     google: FakeGoogle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[FakeApiServer]:
     """Serve under Google's names: connections to them go to loopback."""
-    with api_server(google.handle, tmp_path, names=(COMPUTE, OAUTH)) as running:
+    with api_server(google.handle, tmp_path, names=(COMPUTE, OAUTH, STS, IAM)) as running:
         connect = socket.create_connection
         monkeypatch.setattr(
             socket,
@@ -132,6 +162,58 @@ def credentials_file(directory: Path, **changes: object) -> Path:
     file = directory / "gce.json"
     file.write_text(json.dumps(fields), encoding="utf-8")
     return file
+
+
+def external_account_file(directory: Path, **changes: object) -> Path:
+    """Write the configuration of workload identity federation, as gcloud writes it."""
+    token = directory / "token"
+    token.write_text(SUBJECT_TOKEN, encoding="utf-8")
+    fields = {
+        "universe_domain": "googleapis.com",
+        "type": "external_account",
+        "audience": AUDIENCE,
+        "subject_token_type": "urn:ietf:params:oauth:token-type:jwt",
+        "token_url": f"https://{STS}/v1/token",
+        "credential_source": {"file": str(token), "format": {"type": "text"}},
+        **changes,
+    }
+    file = directory / "external.json"
+    file.write_text(json.dumps(fields), encoding="utf-8")
+    return file
+
+
+def test_token_of_another_issuer_is_exchanged(google: FakeGoogle, tmp_path: Path) -> None:
+    gce = Gce(with_file(external_account_file(tmp_path)))
+    for _ in range(2):
+        assert gce.endorsement_keys(PROVIDER_ID) == [DER]
+    assert google.tokens == 1
+
+
+def test_token_of_another_issuer_may_be_for_a_service_account(
+    google: FakeGoogle, tmp_path: Path
+) -> None:
+    google.impersonated = True
+    url = f"https://{IAM}{IMPERSONATION_PATH}"
+    file = external_account_file(tmp_path, service_account_impersonation_url=url)
+    assert Gce(with_file(file)).endorsement_keys(PROVIDER_ID) == [DER]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"credential_source": {"file": "/missing"}},
+        {"credential_source": {}},
+        {"token_url": f"http://{STS}/v1/token"},
+        {"type": "authorized_user"},
+    ],
+)
+def test_external_account_that_cannot_be_used_is_reported(
+    changes: dict[str, object], google: FakeGoogle, tmp_path: Path
+) -> None:
+    gce = Gce(with_file(external_account_file(tmp_path, **changes)))
+    with pytest.raises(PlatformQueryFailed):
+        gce.endorsement_keys(PROVIDER_ID)
+    assert google.tokens == 0
 
 
 def test_endorsement_keys_are_read_and_no_signing_keys(gce: Gce) -> None:

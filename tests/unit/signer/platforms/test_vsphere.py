@@ -1,7 +1,7 @@
 """Endorsement keys from vSphere, against a server that answers as the reference of its API says."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -145,36 +145,28 @@ def test_number_of_vms_with_one_uuid_is_bounded(platform: Make, vms: FakeVcenter
     assert RETRIEVE not in vms.calls
 
 
-def machine_content(**properties: object) -> dict[str, object]:
-    """Return an answer about the VM alone."""
-    machine = vcenter.reference("VirtualMachine", "vm-0")
-    return {"objects": [vcenter.content(machine, properties)]}
+MACHINE = vcenter.reference("VirtualMachine", "vm-0")
 
 
-@pytest.mark.parametrize("parent", [{}, {"parent": vcenter.reference("Folder", "group-v3")}])
-def test_vm_whose_folders_are_not_shown_is_not_used(
-    parent: dict[str, object], platform: Make, vms: FakeVcenter
-) -> None:
-    """The account may lack a right on a folder, and a VM in a vApp has no parent."""
-    vms.overrides[RETRIEVE] = lambda a: a.give(machine_content(**parent))
+def test_vm_without_a_folder_is_not_used(platform: Make, vms: FakeVcenter) -> None:
+    """A VM in a vApp has no parent."""
+    vms.overrides[RETRIEVE] = lambda a: a.give({"objects": [vcenter.content(MACHINE, {})]})
     with pytest.raises(PlatformLocationNotAllowed) as caught:
         platform().endorsement_keys(PROVIDER_ID)
     assert "needs System.View" in caught.value.detail
 
 
 def test_folders_that_contain_each_other_are_no_location(platform: Make, vms: FakeVcenter) -> None:
-    machine, folder = (
-        vcenter.reference("VirtualMachine", "vm-0"),
-        vcenter.reference("Folder", "group-v3"),
-    )
+    folder = vcenter.reference("Folder", "group-v3")
     properties = {"name": vcenter.text("dc-1"), "parent": folder}
-    objects = [vcenter.content(machine, properties), vcenter.content(folder, properties)]
+    objects = [vcenter.content(MACHINE, properties), vcenter.content(folder, properties)]
     vms.overrides[RETRIEVE] = lambda a: a.give({"objects": objects})
     with pytest.raises(PlatformLocationNotAllowed):
         platform("/dc-1").endorsement_keys(PROVIDER_ID)
 
 
 ROOT = vcenter.reference("Folder", "group-d1")
+BELOW_ROOT = {"parent": ROOT}
 UUID_TEXT = vcenter.text(UUID)
 
 
@@ -182,15 +174,17 @@ def devices(*listed: object) -> dict[str, object]:
     return {"_typeName": "ArrayOfVirtualDevice", "_value": list(listed)}
 
 
-def about(**properties: object) -> Handler:
-    """Answer about a VM below the root folder."""
+def about(
+    properties: Mapping[str, object], above_folder: Mapping[str, object] = BELOW_ROOT
+) -> Handler:
+    """Answer about a VM in `/dc-1`, if that is below the root folder."""
     complete = {"config.uuid": UUID_TEXT, "config.hardware.device": devices(), **properties}
     folder = vcenter.reference("Datacenter", "datacenter-2")
-    answer = machine_content(parent=folder, **complete)
-    above = vcenter.content(folder, {"name": vcenter.text("dc-1"), "parent": ROOT})
-    objects = answer["objects"]
-    assert isinstance(objects, list)
-    return lambda a: a.give({"objects": [*objects, above]})
+    objects = [
+        vcenter.content(MACHINE, {"parent": folder, **complete}),
+        vcenter.content(folder, {"name": vcenter.text("dc-1"), **above_folder}),
+    ]
+    return lambda a: a.give({"objects": objects})
 
 
 def tpm(*encoded: object) -> dict[str, object]:
@@ -199,28 +193,39 @@ def tpm(*encoded: object) -> dict[str, object]:
 
 def test_answer_about_the_vm_is_used(platform: Make, vms: FakeVcenter) -> None:
     """The good case of the answers below."""
-    vms.overrides[RETRIEVE] = about()
+    vms.overrides[RETRIEVE] = about({})
     assert platform("/dc-1").endorsement_keys(PROVIDER_ID) == []
 
 
+@pytest.mark.parametrize("above", [{}, {"parent": vcenter.reference("Folder", "group-d9")}])
+def test_path_that_does_not_lead_to_the_root_is_no_location(
+    above: dict[str, object], platform: Make, vms: FakeVcenter
+) -> None:
+    """The account lacks a right on a folder above `dc-1`, which may be in any place."""
+    vms.overrides[RETRIEVE] = about({}, above)
+    with pytest.raises(PlatformLocationNotAllowed) as caught:
+        platform("/dc-1").endorsement_keys(PROVIDER_ID)
+    assert "needs System.View" in caught.value.detail
+
+
 ANSWERS: dict[str, tuple[type[AttestationError], Handler]] = {
-    "another VM": (PlatformQueryFailed, about(**{"config.uuid": vcenter.text("0" * 36)})),
-    "no devices": (PlatformQueryFailed, about(**{"config.hardware.device": None})),
+    "another VM": (PlatformQueryFailed, about({"config.uuid": vcenter.text("0" * 36)})),
+    "no devices": (PlatformQueryFailed, about({"config.hardware.device": None})),
     "devices of another form": (
         PlatformQueryFailed,
-        about(**{"config.hardware.device": devices(1)}),
+        about({"config.hardware.device": devices(1)}),
     ),
     "certificate that is no base64": (
         PlatformQueryFailed,
-        about(**{"config.hardware.device": devices(tpm("!"))}),
+        about({"config.hardware.device": devices(tpm("!"))}),
     ),
     "certificate that is no certificate": (
         PlatformQueryFailed,
-        about(**{"config.hardware.device": devices(tpm("MAA="))}),
+        about({"config.hardware.device": devices(tpm("MAA="))}),
     ),
     "certificate that is no text": (
         PlatformQueryFailed,
-        about(**{"config.hardware.device": devices(tpm({"a": 1}))}),
+        about({"config.hardware.device": devices(tpm({"a": 1}))}),
     ),
     "first part of an answer": (PlatformQueryFailed, lambda a: a.give({"token": "1"})),
     "no JSON": (PlatformQueryFailed, lambda a: a.give(b"<html>")),
