@@ -70,7 +70,7 @@ def pack_newer(directory: Path) -> None:
 
 def find(directory: Path, kind: Kind) -> Path:
     """Return the one package of a format in a directory."""
-    pattern = f"{NAME}[_-]*{platform.machine() if kind is RPM else ''}.{kind.format}"
+    pattern = f"{NAME}[_-][0-9]*{platform.machine() if kind is RPM else ''}.{kind.format}"
     [package] = directory.glob(pattern)
     return package
 
