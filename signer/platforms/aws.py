@@ -5,7 +5,6 @@ the Amazon EC2 API". Built from the reference, and never run against the real se
 """
 
 import base64
-import binascii
 import configparser
 import re
 from collections.abc import Collection
@@ -55,13 +54,13 @@ class Aws:
     def endorsement_keys(self, provider_id: str) -> Collection[bytes]:
         """Query the RSA key and the ECC key of an instance."""
         parsed = _parse(provider_id)
-        account = _read_account(self._credentials_file)
+        account = read_account(self._credentials_file)
         keys = (_query(account, parsed["region"], parsed["instance"], t) for t in _KEY_TYPES)
         return [key for key in keys if key is not None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _AwsAccount:
+class AwsAccount:
     """The section `default` of a credentials file, with the names that AWS gives its keys."""
 
     credentials: AwsCredentials
@@ -77,7 +76,7 @@ def _parse(provider_id: str) -> re.Match[str]:
     return matched
 
 
-def _read_account(path: Path) -> _AwsAccount:
+def read_account(path: Path) -> AwsAccount:
     """Read the file for each query, so that rotated credentials are used at once."""
     parser = configparser.RawConfigParser()
     try:
@@ -95,7 +94,7 @@ def _read_account(path: Path) -> _AwsAccount:
         problem = "must have [default] with aws_access_key_id and aws_secret_access_key"
         raise _unusable(f"{path}: {problem} ({type(e).__name__})") from None
     bundle = section.get("ca_bundle")
-    return _AwsAccount(
+    return AwsAccount(
         credentials=credentials,
         endpoint_url=section.get("endpoint_url", ""),
         ca_bundle=None if bundle is None else Path(bundle),
@@ -106,13 +105,9 @@ def _unusable(detail: str) -> PlatformQueryFailed:
     return PlatformQueryFailed("the credentials for the platform cannot be used", detail=detail)
 
 
-def _query(account: _AwsAccount, region: str, instance: str, key_type: str) -> bytes | None:
+def _query(account: AwsAccount, region: str, instance: str, key_type: str) -> bytes | None:
     """Return one key as DER; `None` if the instance has none of this type."""
-    partition = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
-    url = account.endpoint_url or f"https://ec2.{region}.{partition}"
-    parts = urlsplit(url)
-    if parts.scheme != "https" or parts.path not in {"", "/"} or parts.query:
-        raise _unusable("endpoint_url must be https://HOST or https://HOST:PORT")
+    host = endpoint_host(account, region)
     parameters = {
         "Action": "GetInstanceTpmEkPub",
         "Version": "2016-11-15",
@@ -123,16 +118,34 @@ def _query(account: _AwsAccount, region: str, instance: str, key_type: str) -> b
     body = urlencode(parameters).encode()
     headers = signed_headers(
         body,
-        host=parts.netloc,
+        host=host,
         region=region,
         credentials=account.credentials,
         now=datetime.now(UTC),
     )
-    answer = call("POST", f"https://{parts.netloc}/", headers, body, account.ca_bundle)
-    return _read_answer(answer, instance, key_type)
+    answer = call("POST", f"https://{host}/", headers, body, account.ca_bundle)
+    return read_answer(answer, instance, key_type)
 
 
-def _read_answer(answer: Answer, instance: str, key_type: str) -> bytes | None:
+def endpoint_host(account: AwsAccount, region: str) -> str:
+    """Return HOST or HOST:PORT of the API for a region. Raises PlatformQueryFailed."""
+    partition = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
+    try:
+        parts = urlsplit(account.endpoint_url or f"https://ec2.{region}.{partition}")
+        # `port` raises ValueError if it is no number.
+        usable = parts.hostname and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or parts.scheme != "https" or parts.path not in {"", "/"} or parts.query:
+        raise _unusable("endpoint_url must be https://HOST or https://HOST:PORT")
+    return parts.netloc
+
+
+def read_answer(answer: Answer, instance: str, key_type: str) -> bytes | None:
+    """Return the key of an answer as sent, `None` if the instance has none of this type.
+
+    Raises PlatformUnavailable, PlatformQueryFailed.
+    """
     if answer.status != HTTPStatus.OK:
         code = _element(answer, "Code")
         if code in _NO_SUCH_KEY:
@@ -144,7 +157,7 @@ def _read_answer(answer: Answer, instance: str, key_type: str) -> bytes | None:
         raise PlatformQueryFailed("the platform answers another query", detail=detail)
     try:
         return base64.b64decode(_element(answer, "keyValue"), validate=True)
-    except binascii.Error as e:
+    except ValueError as e:
         raise PlatformQueryFailed("the key of the platform is not base64") from e
 
 

@@ -169,6 +169,12 @@ ANSWERS: dict[str, tuple[type[AttestationError], Handler]] = {
     "no JSON": (PlatformQueryFailed, lambda a: a.give(b"<html>")),
     "no object": (PlatformQueryFailed, lambda a: a.give([])),
     "another kind": (PlatformQueryFailed, lambda a: a.give(identity(kind="compute#instance"))),
+    "a number as PEM": (
+        PlatformQueryFailed,
+        lambda a: a.give(identity(encryptionKey={"ekPub": 1})),
+    ),
+    "nested too deeply": (PlatformQueryFailed, lambda a: a.give(b"[" * 50_000)),
+    "refused, nested too deeply": (PlatformQueryFailed, lambda a: a.give(b"[" * 50_000, 403)),
     "no PEM": (
         PlatformQueryFailed,
         lambda a: a.give(identity(encryptionKey={"ekPub": "MIIB"})),
