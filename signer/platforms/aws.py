@@ -130,14 +130,15 @@ def _query(account: AwsAccount, region: str, instance: str, key_type: str) -> by
 def endpoint_host(account: AwsAccount, region: str) -> str:
     """Return HOST or HOST:PORT of the API for a region. Raises PlatformQueryFailed."""
     partition = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
+    problem = _unusable("endpoint_url must be https://HOST or https://HOST:PORT")
     try:
         parts = urlsplit(account.endpoint_url or f"https://ec2.{region}.{partition}")
         # `port` raises ValueError if it is no number.
-        usable = parts.hostname and parts.port != 0
+        has_host = bool(parts.hostname) and parts.port != 0
     except ValueError:
-        usable = False
-    if not usable or parts.scheme != "https" or parts.path not in {"", "/"} or parts.query:
-        raise _unusable("endpoint_url must be https://HOST or https://HOST:PORT")
+        raise problem from None
+    if not has_host or parts.scheme != "https" or parts.path not in {"", "/"} or parts.query:
+        raise problem
     return parts.netloc
 
 
