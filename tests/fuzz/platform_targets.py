@@ -17,12 +17,18 @@ from signer.errors import PlatformQueryFailed, PlatformUnavailable
 from signer.platforms import aws, gce
 from signer.platforms.https import Answer
 from signer.platforms.platform import Platform
+from signer.platforms.vsphere import read_keys
+from signer.platforms.vsphere_inventory import read_inventory, read_references
+from tests.builders import certificates
 from tests.builders.software_tpm import rsa_key
+from tests.fakes import vcenter
+from tests.fakes.platforms import RULES
 from tests.fuzz.mutations import Form
 from tests.fuzz.shared_targets import scenario
-from tests.fuzz.target import Refused, Target, directory, file
+from tests.fuzz.target import Refused, Target, file
 
 INSTANCE: Final = "i-0123456789abcdef0"
+UUID: Final = "42180cbd-9d43-7b1c-6a0c-0f8a7c5a1e01"
 STATUSES: Final = (HTTPStatus.OK, HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN)
 ERRORS: Final = (PlatformQueryFailed, PlatformUnavailable)
 
@@ -32,9 +38,13 @@ def _spki() -> bytes:
     return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
+def _answer(status: int, content: bytes) -> Answer:
+    return Answer(status=status, headers={}, content=content)
+
+
 def _provider_id(data: bytes) -> None:
     """Read the input for each platform. A tenant can write any provider ID."""
-    platforms: tuple[Platform, ...] = (aws.Aws(directory()), gce.Gce(directory()))
+    platforms: tuple[Platform, ...] = (aws.Aws(RULES), gce.Gce(RULES))
     text = data.decode("utf-8", "surrogateescape")
     if not any(_has_location(platform, text) for platform in platforms):
         raise Refused
@@ -55,9 +65,8 @@ def _aws_answer(data: bytes) -> None:
     """Read the input as an answer of each status."""
     refused: list[Exception] = []
     for status in STATUSES:
-        answer = Answer(status=status, content=data)
         try:
-            key = aws.read_answer(answer, INSTANCE, "rsa-2048")
+            key = aws.read_answer(_answer(status, data), INSTANCE, "rsa-2048")
         except ERRORS as error:
             refused.append(error)
             continue
@@ -100,11 +109,11 @@ def _gce_answer(data: bytes) -> None:
     """Read the input as an answer of each status; only an identity is accepted."""
     for status in STATUSES[1:]:
         try:
-            gce.read_answer(Answer(status=status, content=data))
+            gce.read_answer(_answer(status, data))
         except ERRORS:
             continue
         raise AssertionError(status)
-    for key in gce.read_answer(Answer(status=HTTPStatus.OK, content=data)):
+    for key in gce.read_answer(_answer(HTTPStatus.OK, data)):
         load_der_public_key(key)
 
 
@@ -138,7 +147,52 @@ def _gce_accounts() -> list[bytes]:
     return [json.dumps(account).encode()]
 
 
+def _vsphere_answers(data: bytes) -> None:
+    """Read the input as the answers to both queries about a virtual machine."""
+    try:
+        answers = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise Refused from error
+    if not isinstance(answers, dict):
+        raise Refused
+    machines = read_references(answers.get("found"))
+    inventory = read_inventory(answers.get("inventory"))
+    for machine in machines:
+        folder = inventory.folder(machine)
+        assert folder is None or not folder or folder.startswith("/")
+        for key in read_keys(inventory.objects.get(machine, {}), UUID):
+            load_der_public_key(key)
+
+
+def _vsphere_seeds() -> list[bytes]:
+    machine = vcenter.reference("VirtualMachine", "vm-1")
+    folder = vcenter.reference("Folder", "group-v1")
+    root = vcenter.reference("Folder", "group-d1")
+    certificate = base64.b64encode(certificates.authority("vTPM").der).decode()
+    tpm = {"_typeName": "VirtualTPM", "endorsementKeyCertificate": [certificate]}
+    above = {"name": "name", "val": {"_value": "team-a"}}
+    properties = {
+        "parent": folder,
+        "config.uuid": {"_value": UUID},
+        "config.hardware.device": {"_value": [tpm, {"_typeName": "VirtualDisk"}]},
+    }
+    of_machine = [{"name": name, "val": value} for name, value in properties.items()]
+    objects = [
+        {"obj": machine, "propSet": of_machine},
+        {"obj": folder, "propSet": [above, {"name": "parent", "val": root}]},
+    ]
+    answers = {"found": [machine], "inventory": {"objects": objects}}
+    return [json.dumps(answers).encode()]
+
+
 TARGETS = (
+    Target(
+        name="vsphere-answers",
+        run=_vsphere_answers,
+        seeds=_vsphere_seeds,
+        errors=ERRORS,
+        form=Form.JSON,
+    ),
     Target(
         name="provider-id",
         run=_provider_id,
