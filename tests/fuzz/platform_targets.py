@@ -170,16 +170,14 @@ def _vsphere_seeds() -> list[bytes]:
     root = vcenter.reference("Folder", "group-d1")
     certificate = base64.b64encode(certificates.authority("vTPM").der).decode()
     tpm = {"_typeName": "VirtualTPM", "endorsementKeyCertificate": [certificate]}
-    above = {"name": "name", "val": {"_value": "team-a"}}
     properties = {
         "parent": folder,
-        "config.uuid": {"_value": UUID},
+        "config.uuid": vcenter.text(UUID),
         "config.hardware.device": {"_value": [tpm, {"_typeName": "VirtualDisk"}]},
     }
-    of_machine = [{"name": name, "val": value} for name, value in properties.items()]
     objects = [
-        {"obj": machine, "propSet": of_machine},
-        {"obj": folder, "propSet": [above, {"name": "parent", "val": root}]},
+        vcenter.content(machine, properties),
+        vcenter.content(folder, {"name": vcenter.text("team-a"), "parent": root}),
     ]
     answers = {"found": [machine], "inventory": {"objects": objects}}
     return [json.dumps(answers).encode()]
