@@ -71,7 +71,10 @@ def verify_issued_certificate(
         _require_key(leaf, key)
         _require_subject(leaf, spec.node_name)
         _require_extensions(leaf, spec)
-    except (ValueError, UnsupportedAlgorithm, x509.DuplicateExtension) as error:
+    except (
+        *(ValueError, UnsupportedAlgorithm, x509.DuplicateExtension),
+        *(x509.InvalidVersion, x509.UnsupportedGeneralNameType),
+    ) as error:
         raise CertificateMismatch("the certificate that came back cannot be read") from error
     not_before, not_after = (
         int(date.timestamp()) for date in (leaf.not_valid_before_utc, leaf.not_valid_after_utc)

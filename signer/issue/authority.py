@@ -27,6 +27,11 @@ _MAX_CERTIFICATE_BYTES: Final = 32 * 1024
 _MAX_KEY_BYTES: Final = 8 * 1024
 """An RSA key of 4096 bits takes 3.3 KiB."""
 _MAX_RSA_BITS: Final = 4096
+_UNREADABLE: Final = (
+    *(ValueError, TypeError, IndexError, UnsupportedAlgorithm),
+    *(x509.InvalidVersion, x509.DuplicateExtension, x509.UnsupportedGeneralNameType),
+)
+"""What `cryptography` raises for such bytes."""
 _PROBE: Final = b"node-attestation: do these two keys belong together?"
 
 _AuthorityKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
@@ -34,10 +39,38 @@ _AuthorityKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateAuthority:
-    """The certificate authority of a cluster; `repr` leaves the private key out."""
+    """The certificate authority of a cluster; `repr` leaves the private key out.
+
+    Raises:
+        AuthorityUnavailable: the key is not that of the certificate.
+        ValueError, DuplicateExtension, UnsupportedGeneralNameType: the certificate's extensions
+            cannot be read.
+
+    """
 
     certificate: x509.Certificate
     private_key: _AuthorityKey = field(repr=False)
+    key_identifier: x509.AuthorityKeyIdentifier = field(init=False)
+    """For the certificates that it signs."""
+
+    def __post_init__(self) -> None:
+        """Check and read once what each signature needs."""
+        if self.certificate.public_key() != self.private_key.public_key():
+            raise AuthorityUnavailable("the authority's key is not that of its certificate")
+        object.__setattr__(
+            self, "key_identifier", _key_identifier(self.certificate, self.private_key)
+        )
+
+
+def _key_identifier(
+    certificate: x509.Certificate, key: _AuthorityKey
+) -> x509.AuthorityKeyIdentifier:
+    """Return the subject key identifier of the authority, or the digest of its key."""
+    try:
+        extension = certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
+    except x509.ExtensionNotFound:
+        return x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
+    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(extension.value)
 
 
 def parse_authority(data: Mapping[str, bytes]) -> CertificateAuthority:
@@ -64,7 +97,7 @@ def parse_authority(data: Mapping[str, bytes]) -> CertificateAuthority:
         return CertificateAuthority(
             certificate=certificate, private_key=_require_pair(key, public_key)
         )
-    except (ValueError, TypeError, IndexError, UnsupportedAlgorithm, x509.InvalidVersion) as e:
+    except _UNREADABLE as e:
         raise AuthorityUnavailable("the cluster's authority cannot be read") from e
 
 

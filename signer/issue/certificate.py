@@ -47,12 +47,7 @@ def issue_certificate(
     now: datetime,
     random: Callable[[int], bytes],
 ) -> UnreleasedCertificate:
-    """Sign the leaf certificate, which `make_claims` releases when the claims name it.
-
-    Raises:
-        AuthorityUnavailable: the authority's key is not that of its certificate.
-
-    """
+    """Sign the leaf certificate, which `make_claims` releases when the claims name it."""
     certificate = sign_leaf(
         verified.public_key,
         verified.holder.node_name,

@@ -15,7 +15,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from common.csr import node_subject
 from common.public_keys import PublicKey
-from signer.errors import AuthorityUnavailable
 from signer.issue.authority import CertificateAuthority
 from signer.verify.serving_names import ServingNames
 
@@ -35,20 +34,12 @@ def sign_leaf(  # noqa: PLR0913 - everything that the certificate depends on
     now: datetime,
     random: Callable[[int], bytes],
 ) -> x509.Certificate:
-    """Return a serving certificate with these names, or a client certificate if it has none.
-
-    Raises:
-        AuthorityUnavailable: the authority's key is not that of its certificate.
-
-    """
-    issuer, key = authority.certificate, authority.private_key
-    if issuer.public_key() != key.public_key():
-        raise AuthorityUnavailable("the authority's key is not that of its certificate")
+    """Return a serving certificate with these names, or a client certificate if it has none."""
     serving = serving_names is not None
     usage = ExtendedKeyUsageOID.SERVER_AUTH if serving else ExtendedKeyUsageOID.CLIENT_AUTH
     builder = (
         x509.CertificateBuilder()
-        .issuer_name(issuer.subject)
+        .issuer_name(authority.certificate.subject)
         .subject_name(node_subject(node_name))
         .public_key(public_key)
         .serial_number(int.from_bytes(random(_SERIAL_BYTES), "big") + 1)
@@ -57,12 +48,12 @@ def sign_leaf(  # noqa: PLR0913 - everything that the certificate depends on
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(public_key), critical=True)
         .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
-        .add_extension(_authority_key_identifier(authority), critical=False)
+        .add_extension(authority.key_identifier, critical=False)
     )
     if serving_names is not None:
         names = _subject_alternative_name(serving_names)
         builder = builder.add_extension(names, critical=False)
-    return builder.sign(key, hashes.SHA256())
+    return builder.sign(authority.private_key, hashes.SHA256())
 
 
 def _key_usage(public_key: PublicKey) -> x509.KeyUsage:
@@ -77,19 +68,6 @@ def _key_usage(public_key: PublicKey) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
-
-
-def _authority_key_identifier(authority: CertificateAuthority) -> x509.AuthorityKeyIdentifier:
-    """Return the subject key identifier of the issuer, or its digest if the issuer has none."""
-    try:
-        identifier = authority.certificate.extensions.get_extension_for_class(
-            x509.SubjectKeyIdentifier
-        ).value
-    except x509.ExtensionNotFound:
-        return x509.AuthorityKeyIdentifier.from_issuer_public_key(
-            authority.private_key.public_key()
-        )
-    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
 
 
 def _subject_alternative_name(names: ServingNames) -> x509.SubjectAlternativeName:

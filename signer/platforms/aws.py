@@ -5,7 +5,6 @@ the Amazon EC2 API". Built from the reference, and never run against the real se
 """
 
 import base64
-import binascii
 import configparser
 import re
 from collections.abc import Collection, Mapping
@@ -60,7 +59,7 @@ class Aws:
         """Query the RSA key and the ECC key of an instance."""
         parsed = _parse(provider_id)
         region = parsed["region"]
-        account = _read_account(self._credentials_file)
+        account = read_account(self._credentials_file)
         credentials = _credentials(account, region)
         keys = (
             _query(account, credentials, region, parsed["instance"], key_type)
@@ -70,7 +69,7 @@ class Aws:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _AwsAccount:
+class AwsAccount:
     """The section `default` of a credentials file, with the names that AWS gives its keys."""
 
     identity: AwsCredentials | WebIdentity
@@ -86,7 +85,7 @@ def _parse(provider_id: str) -> re.Match[str]:
     return matched
 
 
-def _read_account(path: Path) -> _AwsAccount:
+def read_account(path: Path) -> AwsAccount:
     """Read the file for each query, so that rotated credentials are used at once."""
     parser = configparser.RawConfigParser()
     try:
@@ -98,7 +97,7 @@ def _read_account(path: Path) -> _AwsAccount:
         # The parser's message may quote a line, and so a secret.
         raise _unusable(f"{path}: must have [default] ({type(e).__name__})") from None
     bundle = section.get("ca_bundle")
-    return _AwsAccount(
+    return AwsAccount(
         identity=_read_identity(path, section),
         endpoint_url=section.get("endpoint_url", ""),
         ca_bundle=None if bundle is None else Path(bundle),
@@ -129,7 +128,7 @@ def _unusable(detail: str) -> PlatformQueryFailed:
     return PlatformQueryFailed("the credentials for the platform cannot be used", detail=detail)
 
 
-def _credentials(account: _AwsAccount, region: str) -> AwsCredentials:
+def _credentials(account: AwsAccount, region: str) -> AwsCredentials:
     if isinstance(account.identity, AwsCredentials):
         return account.identity
     return _WEB_IDENTITIES.credentials(
@@ -146,13 +145,10 @@ def _public_host(service: str, region: str) -> str:
 
 
 def _query(
-    account: _AwsAccount, credentials: AwsCredentials, region: str, instance: str, key_type: str
+    account: AwsAccount, credentials: AwsCredentials, region: str, instance: str, key_type: str
 ) -> bytes | None:
     """Return one key as DER; `None` if the instance has none of this type."""
-    url = account.endpoint_url or f"https://{_public_host('ec2', region)}"
-    parts = urlsplit(url)
-    if parts.scheme != "https" or parts.path not in {"", "/"} or parts.query:
-        raise _unusable("endpoint_url must be https://HOST or https://HOST:PORT")
+    host = endpoint_host(account, region)
     parameters = {
         "Action": "GetInstanceTpmEkPub",
         "Version": "2016-11-15",
@@ -163,16 +159,34 @@ def _query(
     body = urlencode(parameters).encode()
     headers = signed_headers(
         body,
-        host=parts.netloc,
+        host=host,
         region=region,
         credentials=credentials,
         now=datetime.now(UTC),
     )
-    answer = call("POST", f"https://{parts.netloc}/", headers, body, account.ca_bundle)
-    return _read_answer(answer, instance, key_type)
+    answer = call("POST", f"https://{host}/", headers, body, account.ca_bundle)
+    return read_answer(answer, instance, key_type)
 
 
-def _read_answer(answer: Answer, instance: str, key_type: str) -> bytes | None:
+def endpoint_host(account: AwsAccount, region: str) -> str:
+    """Return HOST or HOST:PORT of the API for a region. Raises PlatformQueryFailed."""
+    problem = _unusable("endpoint_url must be https://HOST or https://HOST:PORT")
+    try:
+        parts = urlsplit(account.endpoint_url or f"https://{_public_host('ec2', region)}")
+        # `port` raises ValueError if it is no number.
+        has_host = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        raise problem from None
+    if not has_host or parts.scheme != "https" or parts.path not in {"", "/"} or parts.query:
+        raise problem
+    return parts.netloc
+
+
+def read_answer(answer: Answer, instance: str, key_type: str) -> bytes | None:
+    """Return the key of an answer as sent, `None` if the instance has none of this type.
+
+    Raises PlatformUnavailable, PlatformQueryFailed.
+    """
     if answer.status != HTTPStatus.OK:
         code = element(answer, "Code")
         if code in _NO_SUCH_KEY:
@@ -184,5 +198,5 @@ def _read_answer(answer: Answer, instance: str, key_type: str) -> bytes | None:
         raise PlatformQueryFailed("the platform answers another query", detail=detail)
     try:
         return base64.b64decode(element(answer, "keyValue"), validate=True)
-    except binascii.Error as e:
+    except ValueError as e:
         raise PlatformQueryFailed("the key of the platform is not base64") from e

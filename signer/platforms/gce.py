@@ -40,6 +40,8 @@ _KEYS: Final = ("encryptionKey", "eccP256EncryptionKey")
 """The endorsement keys; the signing keys are attestation keys of Google."""
 _OVERLOAD: Final = frozenset({"rateLimitExceeded", "userRateLimitExceeded", "quotaExceeded"})
 """Reasons of errors with status 403 that are no refusal."""
+_UNEXPECTED_JSON: Final = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+"""What reading JSON of another form raises. Values may have any type and any depth."""
 
 
 Credentials = service_account.Credentials | identity_pool.Credentials
@@ -58,13 +60,13 @@ class Gce:
     def endorsement_keys(self, provider_id: str) -> Collection[bytes]:
         """Query the RSA key and the ECC key of an instance."""
         project, zone, name = _parse(provider_id).groups()
-        credentials = _read_credentials(self._credentials_file)
+        credentials = read_credentials(self._credentials_file)
         url = (
             f"https://compute.{credentials.universe_domain}/compute/v1/projects/{project}"
             f"/zones/{zone}/instances/{name}/getShieldedInstanceIdentity"
         )
         headers = {"authorization": f"Bearer {_token(credentials)}"}
-        return _read_answer(call("GET", url, headers, None, None))
+        return read_answer(call("GET", url, headers, None, None))
 
 
 class _Transport(Request):
@@ -108,20 +110,20 @@ def _parse(provider_id: str) -> re.Match[str]:
     return matched
 
 
-def _read_credentials(path: Path) -> Credentials:
+def read_credentials(path: Path) -> Credentials:
     """Read the file for each query, so that rotated credentials are used at once."""
     try:
-        return _parse_credentials(path.read_bytes())
+        return parse_credentials(path.read_bytes())
     except OSError as e:
         raise _unusable(f"{path}: {e.strerror}") from e
-    except (ValueError, TypeError, KeyError, AttributeError, GoogleAuthError) as e:
+    except (*_UNEXPECTED_JSON, GoogleAuthError) as e:
         # The message may quote the key.
         problem = "must be the JSON key of a service account, or an external account"
         raise _unusable(f"{path}: {problem} ({type(e).__name__})") from None
 
 
 @lru_cache(maxsize=64)
-def _parse_credentials(content: bytes) -> Credentials:
+def parse_credentials(content: bytes) -> Credentials:
     """Keep the credentials of each file, since they hold an access token for an hour."""
     fields = json.loads(content)
     if fields["type"] == _EXTERNAL:
@@ -145,14 +147,18 @@ def _unusable(detail: str) -> PlatformQueryFailed:
     return PlatformQueryFailed("the credentials for the platform cannot be used", detail=detail)
 
 
-def _read_answer(answer: Answer) -> Collection[bytes]:
+def read_answer(answer: Answer) -> Collection[bytes]:
+    """Return the endorsement keys of an answer as DER.
+
+    Raises PlatformUnavailable, PlatformQueryFailed.
+    """
     if answer.status == HTTPStatus.NOT_FOUND:
         return []
     if answer.status != HTTPStatus.OK:
         raise _error(answer)
     try:
         return _read_identity(json.loads(answer.content))
-    except (ValueError, TypeError, KeyError, UnsupportedAlgorithm) as e:
+    except (*_UNEXPECTED_JSON, UnsupportedAlgorithm) as e:
         message = "the answer of the platform cannot be read"
         raise PlatformQueryFailed(message, detail=repr(e)[:500]) from e
 
@@ -179,5 +185,5 @@ def _reasons(content: bytes) -> Collection[str]:
     """Return the reasons of an error; none if it cannot be read."""
     try:
         return [str(error["reason"]) for error in json.loads(content)["error"]["errors"]]
-    except (ValueError, TypeError, KeyError):
+    except _UNEXPECTED_JSON:
         return []

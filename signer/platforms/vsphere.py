@@ -17,7 +17,7 @@ from typing import Final
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from cryptography.x509 import load_der_x509_certificate
+from cryptography.x509 import InvalidVersion, load_der_x509_certificate
 
 from signer.errors import PlatformLocationNotAllowed, PlatformQueryFailed
 from signer.platforms.vsphere_inventory import (
@@ -71,7 +71,7 @@ class Vsphere:
         query = devices_and_folders(machines)
         result = session.invoke(f"{_PROPERTY_COLLECTOR}/RetrievePropertiesEx", query, until)
         inventory = read_inventory(result)
-        return _keys(self._require_one_allowed(machines, inventory), uuid)
+        return read_keys(self._require_one_allowed(machines, inventory), uuid)
 
     def _require_one_allowed(
         self, machines: Collection[Reference], inventory: Inventory
@@ -104,7 +104,7 @@ def _parse(provider_id: str) -> str:
     return matched["uuid"]
 
 
-def _keys(machine: Properties, uuid: str) -> Collection[bytes]:
+def read_keys(machine: Properties, uuid: str) -> Collection[bytes]:
     """Return the keys that the certificates of the virtual TPM certify: RSA, ECC, none or both."""
     if machine.get("config.uuid") != uuid:
         raise invalid_answer("the VM has another UUID")
@@ -119,5 +119,5 @@ def _public_key(encoded: object) -> bytes:
         der = base64.b64decode(str(encoded), validate=True)
         key = load_der_x509_certificate(der).public_key()
         return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    except (ValueError, UnsupportedAlgorithm) as e:
+    except (ValueError, UnsupportedAlgorithm, InvalidVersion) as e:
         raise invalid_answer(f"an endorsement certificate cannot be read: {e}") from e

@@ -24,6 +24,7 @@ from signer.errors import AuthorityUnavailable, KubeconfigRefused
 from signer.explain.manifests import FilesInvalid, read_objects
 from signer.explain.offline_inventory import Dump
 from signer.host_names import equivalent_names
+from signer.inventory.caches import AUTO_APPROVE_ROLES, read_binding, read_node, read_service
 from signer.inventory.claim_objects import (
     encode_attested_node,
     encode_endorsement_key,
@@ -32,11 +33,15 @@ from signer.inventory.claim_objects import (
 )
 from signer.inventory.cluster import read_cluster
 from signer.inventory.key_annotation import read_key_annotation
+from signer.inventory.key_requests import read_key_request
 from signer.inventory.lister import CachedInventory
 from signer.inventory.machine import read_bootstrap, read_infrastructure, read_machine, read_pool
+from signer.inventory.node_labels import ATTESTED, POLICY
+from signer.inventory.policy_object import read_policy
 from signer.issue.authority import parse_authority
+from signer.kube.access_review import read_decided_review, read_requester, read_token_review
 from signer.kube.csrs import read_csr
-from signer.kube.decode import Source
+from signer.kube.decode import Json, Source
 from signer.kube.kubeconfig import parse_kubeconfig
 from signer.model import Csr
 from signer.policy import PolicyFileInvalid, load_policies
@@ -158,8 +163,18 @@ def _policy_files() -> list[bytes]:
         "certificate": {"lifetime": "24h30m"},
         "serving": {"builtin": "Approve", "nodeRefFallback": True},
     }
-    policies = [_policy("blue", spec), _policy("others", {})]
-    return [yaml.safe_dump_all(policies[:count]).encode() for count in (1, 2)]
+    selected = {
+        "clusterSelector": {"namespaces": ["tenants"], "matchLabels": {"pool": "a"}},
+        "endorsementKey": {
+            "trust": "Registered",
+            "platform": {"type": "aws", "credentialsFile": "/aws", "locations": ["eu-central-1"]},
+        },
+        "firstJoin": {"within": "2h"},
+        "renewals": {"unknownCredential": "Deny", "publishCredentials": True},
+        "nodeLabels": "Enabled",
+    }
+    policies = [_policy("blue", spec), _policy("others", {}), _policy("selected", selected)]
+    return [yaml.safe_dump_all(policies[:count]).encode() for count in (1, 3)]
 
 
 def _policy(name: str, spec: dict[str, Any]) -> dict[str, Any]:
@@ -190,7 +205,9 @@ def _annotations() -> list[bytes]:
 
 _READERS = (
     *(read_machine, read_pool, read_cluster, read_infrastructure, read_bootstrap),
-    *(read_endorsement_key, read_attested_node, read_csr),
+    *(read_endorsement_key, read_attested_node, read_csr, read_key_request, read_policy),
+    *(read_node, read_binding, read_service),
+    *(read_requester, read_decided_review, read_token_review),
 )
 
 
@@ -243,6 +260,35 @@ def _bodies() -> list[bytes]:
             kube_objects.bootstrap("b", "a.b"),
         ),
         *(encoded_key, encode_attested_node(node, "1"), CSR),
+    ]
+    return [json.dumps(body).encode() for body in bodies]
+
+
+def _further_bodies() -> list[bytes]:
+    """Return objects that a dump for `explain` does not have in this form."""
+    metadata = {"name": "n", "namespace": "tenants", "uid": "u", "resourceVersion": "1"}
+    offered = {
+        "sha256": "ab" * 32,
+        "nodeName": "node-1",
+        "requester": "system:bootstrap:abcdef",
+        "firstSeen": "2026-11-21T09:30:00Z",
+        "certificate": {"status": "Trusted", "manufacturer": "NTC", "model": "m"},
+    }
+    requested = {"clusterName": "blue", "machineUID": "u", "providerID": "a://1", "keys": [offered]}
+    policy, *_ = yaml.safe_load_all(_policy_files()[1])
+    user = {"username": "u", "uid": "1", "groups": ["g"], "extra": {"key": ["value"]}}
+    bodies: list[Json] = [
+        {
+            "metadata": {**metadata, "labels": {ATTESTED: "true", POLICY: "blue", "other": "x"}},
+            "spec": {"providerID": "a://1"},
+        },
+        {"metadata": metadata, "roleRef": {"name": min(AUTO_APPROVE_ROLES)}},
+        {"spec": {"clusterIP": "10.96.0.1", "clusterIPs": ["10.96.0.1", "fd00::1"]}},
+        {"metadata": metadata, "spec": requested},
+        {"metadata": {**metadata, "generation": 2}, "spec": policy["spec"], "status": {"a": 1}},
+        {"metadata": metadata, "spec": user},
+        {"status": {"allowed": False, "evaluationError": ""}},
+        {"status": {"authenticated": True, "user": user}},
     ]
     return [json.dumps(body).encode() for body in bodies]
 
@@ -326,7 +372,7 @@ TARGETS = (
     Target(
         name="objects",
         run=_objects,
-        seeds=_bodies,
+        seeds=lambda: [*_bodies(), *_further_bodies()],
         errors=(ApiServerUnavailable,),
         form=Form.JSON,
     ),

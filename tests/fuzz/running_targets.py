@@ -1,4 +1,4 @@
-"""Other inputs of the signer: watches, the Secret with challenge keys, and its own log."""
+"""Other inputs of the signer: watches, Leases, the Secret with challenge keys, and its own log."""
 
 import asyncio
 import base64
@@ -6,17 +6,20 @@ import io
 import json
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from types import SimpleNamespace
+from typing import Any, Final, TypeVar, cast
 
 from common.binding import SECRET_SIZE
 from common.errors import ApiServerUnavailable
+from signer.controller.live_leases import LiveLeases
 from signer.errors import ChallengeKeyUnavailable
 from signer.inventory.challenge_keys import SECRET_NAME, ChallengeKeyStore
 from signer.kube.budget import MemoryBudget
 from signer.kube.cache import Cache
-from signer.kube.client import Expired, Response
+from signer.kube.client import ApiClient, Expired, Response
 from signer.kube.csrs import read_pending_csr
 from signer.kube.decode import Json
+from signer.kube.leases import LeaseClient
 from signer.kube.secrets import read_secret
 from signer.kube.watch import Reflector, ResourceSpec
 from signer.model import Csr
@@ -201,6 +204,24 @@ def _issued(node: str, digest: str) -> bytes:
     return json.dumps(line).encode() + b"\n"
 
 
+def _leases(data: bytes) -> None:
+    """Read the Leases of the other replicas twice: equal ones are not renewed, and so not live."""
+    response = Response(status=200, content=data)
+    client = LeaseClient(cast("ApiClient", SimpleNamespace(get=lambda *_: response)), HOME)
+    live = LiveLeases()
+    for now in (0.0, 1.0):
+        live.update(client.all("replica"), now)
+        assert not live.live(now)
+        assert not live.abandoned(now)
+
+
+def _lease_lists() -> list[bytes]:
+    metadata = {"name": "a", "uid": "u", "resourceVersion": "1", "labels": {"replica": "true"}}
+    spec = {"holderIdentity": "a", "renewTime": "2026-11-21T09:30:00.000000Z"}
+    leases = [{"metadata": metadata, "spec": spec}, {"metadata": {**metadata, "name": "b"}}]
+    return [json.dumps({"metadata": {"continue": ""}, "items": leases}).encode()]
+
+
 TARGETS = (
     Target(
         name="watch",
@@ -214,6 +235,13 @@ TARGETS = (
         run=_challenge_key_secret,
         seeds=_challenge_key_secrets,
         errors=(ApiServerUnavailable, ChallengeKeyUnavailable),
+        form=Form.JSON,
+    ),
+    Target(
+        name="leases",
+        run=_leases,
+        seeds=_lease_lists,
+        errors=(ApiServerUnavailable,),
         form=Form.JSON,
     ),
     Target(

@@ -2,6 +2,7 @@
 
 from tests.fuzz import (
     node_targets,
+    platform_targets,
     record_targets,
     running_targets,
     shared_targets,
@@ -16,6 +17,7 @@ TARGETS: dict[str, Target] = {
         *verify_targets.TARGETS,
         *record_targets.TARGETS,
         *running_targets.TARGETS,
+        *platform_targets.TARGETS,
         *node_targets.TARGETS,
     )
 }

@@ -14,6 +14,7 @@ from authenticator.errors import CertificateMismatch
 from authenticator.model import CertificateSpec
 from common.csr import build_pkcs10
 from common.names import CLIENT_SIGNER, CLIENT_USAGES, SERVING_USAGES
+from common.pem import encode_block
 from tests.fakes.csr_api import CLIENT_AUTH, SERVER_AUTH, Issuance
 from tests.harness.pki import Authority, ec_key
 
@@ -33,6 +34,7 @@ KEY: Final = issued_certificate.new_key()
 OTHER: Final = Authority.make("other", ec_key()).pair.certificate
 OID_OF_P256: Final = bytes.fromhex("06082a8648ce3d030107")
 OID_OF_NO_CURVE: Final = bytes.fromhex("06082a8648ce3d03017f")
+VERSION_3, VERSION_8 = (bytes([0xA0, 3, 2, 1, number - 1]) for number in (3, 8))
 OID_OF_CONSTRAINTS: Final = bytes.fromhex("0603551d13")
 OID_OF_USAGE: Final = bytes.fromhex("0603551d25")
 
@@ -50,13 +52,14 @@ def with_der(change: Callable[[bytes], bytes]) -> bytes:
     der = x509.load_pem_x509_certificate(certificate()).public_bytes(Encoding.DER)
     changed = change(der)
     assert changed != der
-    return x509.load_der_x509_certificate(changed).public_bytes(Encoding.PEM)
+    return encode_block("CERTIFICATE", changed)
 
 
 UNREADABLE: Final[dict[str, Callable[[], bytes]]] = {
     "not PEM": lambda: b"junk",
     "no certificate": lambda: issued_certificate.key_pem(KEY),
     "an unknown curve": lambda: with_der(lambda der: der.replace(OID_OF_P256, OID_OF_NO_CURVE)),
+    "an unknown version": lambda: with_der(lambda der: der.replace(VERSION_3, VERSION_8, 1)),
     "one extension twice": lambda: with_der(
         lambda der: der.replace(OID_OF_CONSTRAINTS, OID_OF_USAGE)
     ),

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.serialization import (
     NoEncryption,
     PrivateFormat,
 )
+from cryptography.x509.oid import ExtensionOID
 
 from signer.errors import AuthorityUnavailable
 from signer.issue.authority import parse_authority
@@ -147,6 +148,29 @@ def test_an_authority_entry_that_is_too_large_is_refused_unparsed(entry: str, li
     parse_authority(data)
     with pytest.raises(AuthorityUnavailable, match="too large"):
         parse_authority({**data, entry: data[entry] + b"\n"})
+
+
+def test_an_authority_with_an_unreadable_key_identifier_is_refused() -> None:
+    """Otherwise each certificate would fail with an error of the library."""
+    key = pki.ec_key()
+    template = pki.Authority.make("workload", key).certificate
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(template.subject)
+        .issuer_name(template.issuer)
+        .public_key(key.public_key())
+        .serial_number(template.serial_number)
+        .not_valid_before(template.not_valid_before_utc)
+        .not_valid_after(template.not_valid_after_utc)
+        .add_extension(
+            x509.UnrecognizedExtension(ExtensionOID.SUBJECT_KEY_IDENTIFIER, b"\xff"), critical=False
+        )
+        .sign(key, hashes.SHA256())
+    )
+    with pytest.raises(AuthorityUnavailable, match="cannot be read"):
+        parse_authority(
+            {"tls.crt": certificate.public_bytes(Encoding.PEM), "tls.key": pki.key_pem(key)}
+        )
 
 
 def test_an_authority_key_is_not_tested_for_primes_but_for_its_signature() -> None:

@@ -111,6 +111,10 @@ ANSWERS: dict[str, tuple[type[AttestationError], Handler]] = {
         PlatformQueryFailed,
         lambda a: a.give(ec2.answer(INSTANCE, RSA_TYPE, DER, keyValue="A*==")),
     ),
+    "base64 that is not ASCII": (
+        PlatformQueryFailed,
+        lambda a: a.give(ec2.answer(INSTANCE, RSA_TYPE, DER, keyValue="\xe9A==")),
+    ),
     "two keys": (
         PlatformQueryFailed,
         lambda a: a.give(ec2.answer(INSTANCE, RSA_TYPE, DER, keyType="x</keyType><keyType>x")),
@@ -146,6 +150,9 @@ def test_server_of_another_authority_gets_no_request(
         f"aws_secret_access_key = {SECRET_KEY}\n",
         f"[default]\n{SECRET_KEY}\n",
         KEYS + "endpoint_url = http://127.0.0.1\n",
+        KEYS + "endpoint_url = https://[\n",
+        KEYS + "endpoint_url = https://127.0.0.1:port\n",
+        KEYS + "endpoint_url = https://:443\n",
     ],
 )
 def test_credentials_that_cannot_be_used_are_reported_without_the_secret(

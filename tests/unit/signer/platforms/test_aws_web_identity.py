@@ -46,6 +46,8 @@ def server(
     # Each test begins without credentials.
     monkeypatch.setattr(aws, "_WEB_IDENTITIES", WebIdentitySessions())
     with api_server(handle, tmp_path, names=(EC2_HOST, STS_HOST)) as running:
+        found = socket.getaddrinfo(HOST, running.server_port, type=socket.SOCK_STREAM)
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
         connect = socket.create_connection
         monkeypatch.setattr(
             socket,

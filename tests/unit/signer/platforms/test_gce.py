@@ -131,6 +131,8 @@ def server(
 ) -> Iterator[FakeApiServer]:
     """Serve under Google's names: connections to them go to loopback."""
     with api_server(google.handle, tmp_path, names=(COMPUTE, OAUTH, STS, IAM)) as running:
+        found = socket.getaddrinfo(HOST, running.server_port, type=socket.SOCK_STREAM)
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
         connect = socket.create_connection
         monkeypatch.setattr(
             socket,
@@ -252,6 +254,12 @@ ANSWERS: dict[str, tuple[type[AttestationError], Handler]] = {
     "no JSON": (PlatformQueryFailed, lambda a: a.give(b"<html>")),
     "no object": (PlatformQueryFailed, lambda a: a.give([])),
     "another kind": (PlatformQueryFailed, lambda a: a.give(identity(kind="compute#instance"))),
+    "a number as PEM": (
+        PlatformQueryFailed,
+        lambda a: a.give(identity(encryptionKey={"ekPub": 1})),
+    ),
+    "nested too deeply": (PlatformQueryFailed, lambda a: a.give(b"[" * 50_000)),
+    "refused, nested too deeply": (PlatformQueryFailed, lambda a: a.give(b"[" * 50_000, 403)),
     "no PEM": (
         PlatformQueryFailed,
         lambda a: a.give(identity(encryptionKey={"ekPub": "MIIB"})),

@@ -1,5 +1,6 @@
 """Endorsement keys from vSphere, against a server that answers as the reference of its API says."""
 
+import base64
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -47,6 +48,8 @@ def certified(key: pki.PrivateKey) -> tuple[bytes, bytes]:
 
 RSA_CERTIFICATE, RSA = certified(rsa_key())
 ECC_CERTIFICATE, ECC = certified(ec.generate_private_key(ec.SECP256R1()))
+VERSION_3, VERSION_8 = (bytes([0xA0, 3, 2, 1, number - 1]) for number in (3, 8))
+UNKNOWN_VERSION = base64.b64encode(ECC_CERTIFICATE.replace(VERSION_3, VERSION_8, 1)).decode()
 
 
 @pytest.fixture
@@ -222,6 +225,10 @@ ANSWERS: dict[str, tuple[type[AttestationError], Handler]] = {
     "certificate that is no certificate": (
         PlatformQueryFailed,
         about({"config.hardware.device": devices(tpm("MAA="))}),
+    ),
+    "certificate of an unknown version": (
+        PlatformQueryFailed,
+        about({"config.hardware.device": devices(tpm(UNKNOWN_VERSION))}),
     ),
     "certificate that is no text": (
         PlatformQueryFailed,
