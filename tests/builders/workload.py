@@ -1,9 +1,10 @@
-"""A workload cluster that nothing connects to."""
+"""A workload cluster that nothing connects to, and a configuration of the signer."""
 
+from signer.config import Config
 from signer.inventory.workload import WorkloadCluster
 from signer.kube.budget import Budgets
 from signer.kube.event_loop import EventLoop
-from signer.kube.kubeconfig import parse_kubeconfig
+from signer.kube.kubeconfig import Connection, parse_kubeconfig
 from signer.task_pool import TaskPool
 from tests.builders.kube_objects import HOME
 from tests.harness import kubeconfig, pki
@@ -15,3 +16,16 @@ def unconnected_workload() -> WorkloadCluster:
     connection = parse_kubeconfig(kubeconfig.with_token("https://192.0.2.1:6443", ca, "t").encode())
     loop = EventLoop("unused", TaskPool(1))
     return WorkloadCluster(HOME, "uid", connection, user_agent="test", budgets=Budgets(), loop=loop)
+
+
+def config_with(management: Connection) -> Config:
+    """Return the smallest configuration."""
+    return Config(
+        management=management,
+        own_namespace="n",
+        watched_namespace="",
+        infrastructure_groups=(),
+        policy_file=None,
+        metrics_address=None,
+        metrics_secure=False,
+    )

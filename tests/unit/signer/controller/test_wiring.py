@@ -1,0 +1,121 @@
+"""The parts of the controller, connected as in the signer."""
+
+from dataclasses import replace
+from http import HTTPStatus
+from threading import Event
+
+import pytest
+
+from common.errors import ApiServerUnavailable
+from signer.controller import workload_rounds
+from signer.controller.fair_queue import Item
+from signer.controller.wiring import Components
+from signer.controller.workqueue import DONE
+from signer.inventory.cluster_connector import CONNECTING
+from signer.inventory.workload import WorkloadCluster
+from signer.model import Node
+from signer.policy import NodeLabels, Policy
+from tests.builders.kube_objects import HOME
+from tests.builders.workload import config_with, unconnected_workload
+
+
+@pytest.fixture
+def workload() -> WorkloadCluster:
+    return unconnected_workload()
+
+
+def make_components(workload: WorkloadCluster) -> Components:
+    config = config_with(workload.connection)
+    return Components(config, Event(), agent="test", host_name="host")
+
+
+def test_full_round_of_maintenance_reads_hosts_and_authority(
+    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each round read both: 17 requests a second for 500 idle clusters."""
+    components = make_components(workload)
+    reads: list[str] = []
+    monkeypatch.setattr(workload, "read_hosts", lambda: reads.append("hosts"))
+    rounds = components._rounds
+    monkeypatch.setattr(rounds._authorities, "authority", lambda _: reads.append("authority"))
+    rounds.add(workload)
+    assert rounds.problem(workload) is CONNECTING
+    assert not rounds.maintain(workload, full=False)
+    assert reads == []
+    assert rounds.maintain(workload, full=True)
+    assert rounds.problem(workload) is None
+    assert reads == ["hosts", "authority"]
+
+
+def test_incomplete_caches_do_not_stop_maintenance(
+    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A namespace over its memory budget would show its Clusters as not served."""
+    components = make_components(workload)
+    rounds, policy = components._rounds, Policy(name="any", node_labels=NodeLabels.ENABLED)
+    monkeypatch.setattr(workload, "read_hosts", lambda: None)
+    monkeypatch.setattr(rounds._authorities, "authority", lambda _: None)
+    monkeypatch.setattr(rounds._policies, "policy_of", lambda _: policy)
+    workload.nodes.replace({"node-1": Node(name="node-1", provider_id="")})
+    rounds.add(workload)
+    assert rounds.maintain(workload, full=True)
+
+
+def test_forbidden_labels_are_one_event_and_the_cluster_is_served(
+    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever Node is tried first: each other message would be a new Event in each round."""
+    components = make_components(workload)
+    rounds, tried, recorded = components._rounds, iter("ab"), set()
+
+    def forbid(*_: object) -> None:
+        error = ApiServerUnavailable("any", detail=f"PATCH /api/v1/nodes/{next(tried)}: no")
+        error.status = HTTPStatus.FORBIDDEN
+        raise error
+
+    def record(_: object, reason: str, message: str, __: object) -> None:
+        recorded.add((reason, message))
+
+    policy = Policy(name="any", node_labels=NodeLabels.ENABLED)
+    monkeypatch.setattr(workload, "read_hosts", lambda: None)
+    monkeypatch.setattr(rounds._authorities, "authority", lambda _: None)
+    monkeypatch.setattr(rounds._policies, "policy_of", lambda _: policy)
+    monkeypatch.setattr(workload_rounds, "plan_label_changes", lambda *_, **__: ())
+    monkeypatch.setattr(workload_rounds, "write_label_changes", forbid)
+    monkeypatch.setattr(rounds._events, "record", record)
+    workload.nodes.replace({})
+    rounds.add(workload)
+    for _ in range(2):
+        assert rounds.maintain(workload, full=True)
+        assert rounds.problem(workload) is None
+    message = "the workload cluster forbids labels on Nodes: apply node-labels-rbac.yaml there"
+    assert recorded == {("NodeLabelsForbidden", message)}
+
+
+def test_replicas_share_only_with_the_same_policies_and_infrastructure_groups(
+    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = make_components(workload), make_components(workload)
+    assert first._settings() == second._settings()
+    monkeypatch.setattr(type(second.policy_sync), "digest", "another file")
+    other_file = second._settings()
+    monkeypatch.undo()
+    second._config = replace(second._config, infrastructure_groups=("another.group",))
+    assert len({first._settings(), other_file, second._settings()}) == 3
+
+
+def test_the_circuit_breaker_of_a_closed_cluster_is_reset(
+    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Cluster that is created again under the name starts without the failures of the old one."""
+    components = make_components(workload)
+    for n in range(3):
+        components.queue.add(Item(cluster=HOME, requester="r", name=str(n)))
+        item = components.queue.get()
+        assert item is not None
+        components.queue.done(item, DONE, slow=True)
+    assert components.queue.state().open_breakers == {HOME}
+    monkeypatch.setattr(workload, "read_hosts", lambda: None)
+    components.maintenance.sync([workload])
+    components.maintenance.sync([])
+    assert components.queue.state().open_breakers == frozenset()
