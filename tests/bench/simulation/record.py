@@ -22,7 +22,7 @@ def read_table(page: str, before: str) -> Table:
     following = lines[lines.index(before) + 1 :]
     start = next((n for n, line in enumerate(following) if line.startswith("|")), None)
     if start is None:
-        raise ValueError(f"{before!r} must stand before a table")
+        raise ValueError(f"{before!r} must be followed by a table")
     rows = []
     for line in following[start:]:
         if not line.startswith("|"):

@@ -213,7 +213,7 @@ def test_figure_without_a_unit_is_refused(cell: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "message"), [("Others:", "must stand before a table"), ("None:", "not in list")]
+    ("before", "message"), [("Others:", "must be followed by a table"), ("None:", "not in list")]
 )
 def test_table_that_is_not_recorded_is_refused(before: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
@@ -221,7 +221,7 @@ def test_table_that_is_not_recorded_is_refused(before: str, message: str) -> Non
 
 
 def test_calculation_on_the_page_agrees_with_the_recorded_costs() -> None:
-    """Who records other costs runs `make simulate` again."""
+    """After a change of the costs, run `make simulate` and record its tables."""
     names = {"1 h": HOUR, "24 h": DAY, "7 d": 7 * DAY}
     recorded = recorded_table("By calculation, 100,000 nodes that only renew need:")
     assert recorded.keys() == names.keys()
