@@ -147,7 +147,7 @@ class Bench:
             node = StormNode(server, name, number, config["endorsement"])
             self.nodes.append(node)
             self._create(f"{CAPI}/machines", name, node.register())
-        for number in range(config["attested"]):
+        for number in range(config["nodes"], config["nodes"] + config["attested"]):
             self._add_attested(server, ClusterKey(namespace=name, name=name), number)
 
     def _add_attested(self, server: Server, cluster: ClusterKey, number: int) -> None:

@@ -1,33 +1,37 @@
-"""What one exchange costs each part, with the source of each figure."""
+"""What one exchange costs each part: the figures that docs/performance.md records."""
 
 from dataclasses import dataclass, fields
 from typing import Final
 
-MILLISECOND: Final = 0.001
+from tests.bench.simulation.record import quantity, recorded_table
+
+_STORM: Final = recorded_table("Stand-in form:")
+_OTHERS: Final = recorded_table("The other costs:")
+
+
+def _other(name: str) -> float:
+    return quantity(_OTHERS[name]["value"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
     """Seconds of CPU, where nothing else is said."""
 
-    join: float = 12.9 * MILLISECOND
-    """Of the signer: storm of 1,000 joins on stand-in servers, idle machine."""
-    renewal: float = 10.9 * MILLISECOND
-    """Of the signer: the same nodes again."""
-    offer_share: float = 0.3
+    join: float = quantity(_STORM["join"]["CPU"])
+    """Of the signer."""
+    renewal: float = quantity(_STORM["renewal"]["CPU"])
+    """Of the signer."""
+    offer_share: float = _other("the offer's share of that")
     """Of `join` and `renewal`: one of five or six calls, the first verification, MakeCredential."""
-    discarded_offer: float = 0.4 * MILLISECOND
-    """Of the signer, for an offer that is older than `MAX_OFFER_AGE`: 0.36 to 0.42 ms to parse and
-    ignore one, where a challenge without its write took 1.55 to 1.72 ms (busy machine)."""
-    claims_of_join: float = 17.5 * MILLISECOND
-    """Of the management cluster's API server and etcd: `make bench ARGS='-k claim_writes'`, on a
-    busy machine (load 14 on 2 CPUs), so rather too high."""
-    claims_of_renewal: float = 13.6 * MILLISECOND
-    """Of the same, in the same run."""
-    node: float = 1.0
-    """Seconds in which a node answers a challenge: a hardware TPM, assumed."""
-    network: float = 0.05
-    """Seconds of a call to an API server, assumed."""
+    discarded_offer: float = _other("signer: an offer that its node has discarded")
+    """To parse and ignore it."""
+    claims_of_join: float = _other("management cluster: claims of a join")
+    """Of the API server and etcd."""
+    claims_of_renewal: float = _other("management cluster: claims of a renewal")
+    node: float = _other("node: from the challenge to the answer")
+    """Seconds."""
+    network: float = _other("a call to an API server")
+    """Seconds."""
 
 
 WRITES_OF_JOIN: Final = 3

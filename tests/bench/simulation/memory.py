@@ -29,9 +29,10 @@ class _Caches(ManagementCaches):
         raise NotImplementedError
 
 
-def bytes_of_machine() -> int:
+def bytes_of_machine(*, with_references: bool = True) -> int:
     """Return the size of a Machine, what it refers to, its Node and its claim.
 
+    Without references, the Machine has neither an infrastructure object nor a bootstrap object.
     EndorsementKeys count for no owner.
     """
     budget = MemoryBudget(per_owner=_UNLIMITED, total=_UNLIMITED)
@@ -41,10 +42,11 @@ def bytes_of_machine() -> int:
     claim = attested_node(0)
     name = f"{kube_objects.HOME.namespace}/{claim.node_name}"
     caches.machines.upsert(name, read_machine(_raw(_machine())))
-    token = kube_objects.bootstrap(claim.node_name, "abcdef.0123456789abcdef")
-    caches.bootstraps.upsert(name, read_bootstrap(_raw(token)))
-    bare = kube_objects.infrastructure(claim.node_name)
-    infrastructure.upsert(name, read_infrastructure(_raw(bare)))
+    if with_references:
+        token = kube_objects.bootstrap(claim.node_name, "abcdef.0123456789abcdef")
+        caches.bootstraps.upsert(name, read_bootstrap(_raw(token)))
+        bare = kube_objects.infrastructure(claim.node_name)
+        infrastructure.upsert(name, read_infrastructure(_raw(bare)))
     stored = encode_attested_node(claim, "12345678")
     stored["metadata"] |= {"uid": _UID, "creationTimestamp": "2026-11-22T00:00:00Z"}
     caches.nodes.upsert(name, read_attested_node(_raw(stored)))

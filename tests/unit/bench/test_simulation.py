@@ -14,6 +14,7 @@ from tests.bench.simulation.costs import Costs
 from tests.bench.simulation.fleet import Fleet, Result, Scenario
 from tests.bench.simulation.node import EXPIRED, UNANSWERED, UNAVAILABLE, renewal_delay, retry_delay
 from tests.bench.simulation.queues import Outage, Server, TokenBucket, percentile
+from tests.bench.simulation.record import quantity, read_table, recorded_table
 from tests.bench.simulation.report import figures, table
 from tests.bench.simulation.scenarios import DAY, HOUR, scenarios
 
@@ -182,6 +183,54 @@ def test_averages_agree_with_the_events() -> None:
     result = run(Scenario(name="", lifetime=HOUR, duration=duration))
     assert result.issued / duration == pytest.approx(mean.renewals, rel=0.05)
     assert sum(result.writes.values()) / duration == pytest.approx(mean.writes, rel=0.05)
+
+
+PAGE = """# Performance
+
+Figures:
+
+| | 1/s | CPU |
+|---|---|---|
+| join | 80 | 12.5 ms |
+| renewal | 90 | 30 % of 5 ms |
+
+Others:
+"""
+
+
+def test_costs_are_read_from_the_recorded_tables() -> None:
+    table = read_table(PAGE, "Figures:")
+    assert list(table) == ["join", "renewal"]
+    assert quantity(table["join"]["CPU"]) == pytest.approx(0.0125)
+    assert quantity(table["renewal"]["CPU"]) == pytest.approx(0.3)
+    assert quantity("1 s") == 1.0
+
+
+@pytest.mark.parametrize("cell", ["", "12.5", "fast", "12 minutes", "-1 s"])
+def test_figure_without_a_unit_is_refused(cell: str) -> None:
+    with pytest.raises(ValueError, match="must begin with a number and one of ms, s, %"):
+        quantity(cell)
+
+
+@pytest.mark.parametrize(
+    ("before", "message"), [("Others:", "must be followed by a table"), ("None:", "not in list")]
+)
+def test_table_that_is_not_recorded_is_refused(before: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_table(PAGE, before)
+
+
+def test_calculation_on_the_page_agrees_with_the_recorded_costs() -> None:
+    """After a change of the costs, run `make simulate` and record its tables."""
+    names = {"1 h": HOUR, "24 h": DAY, "7 d": 7 * DAY}
+    recorded = recorded_table("By calculation, 100,000 nodes that only renew need:")
+    assert recorded.keys() == names.keys()
+    for name, row in recorded.items():
+        expected = averages(100_000, names[name], COSTS)
+        values = (expected.renewals, expected.writes, expected.signer, expected.management)
+        for cell, value in zip(list(row.values())[1:], values, strict=True):
+            decimals = len(cell.partition(".")[2])
+            assert float(cell) == pytest.approx(value, abs=0.51 * 10**-decimals)
 
 
 def test_limits_are_where_a_part_is_full() -> None:
