@@ -291,7 +291,7 @@ def register_for(**fields: str | None) -> Callable[[Requests], None]:
     return register
 
 
-def attest(**changes: Any) -> Callable[[Requests], None]:
+def attest(**changes: Any) -> Callable[[Requests], None]:  # noqa: ANN401 # fields of the claim
     def write(at: Requests) -> None:
         values: dict[str, Any] = {
             "key": GENUINE,

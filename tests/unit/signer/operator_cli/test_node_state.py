@@ -19,7 +19,12 @@ NOW = datetime(2026, 11, 22, tzinfo=UTC)
 CLUSTER = ClusterKey(namespace="team-a", name="c1")
 KEY = "ab" * 32
 NODE = attested_node(
-    CLUSTER, machine_uid="u", key=KEY, not_after=NOW + timedelta(hours=1), last_attested=NOW
+    CLUSTER,
+    provider_id="test://1",
+    machine_uid="u",
+    key=KEY,
+    not_after=NOW + timedelta(hours=1),
+    last_attested=NOW,
 )
 METADATA = {"name": "machine-1", "namespace": "team-a", "uid": "u"}
 MACHINE = read_machine(
