@@ -12,6 +12,8 @@ DOCS_VENV := .venv-docs
 VERSIONS := v1.37.1 v1.35.8
 KUBERNETES_VERSION ?= $(firstword $(VERSIONS))
 export KUBERNETES_VERSION
+# The Cluster API release that `test-cluster-api` runs on; all other targets use the newest.
+OLDEST_CLUSTER_API := v1.12.4
 # Without stored bytecode every run rewrites the assertions of all tests, and every program compiles its source.
 unexport PYTHONDONTWRITEBYTECODE
 # What a release consists of. Each target writes its artifacts into dist/, with the same bytes for the same commit.
@@ -106,6 +108,13 @@ packages: setup ## Build the deb and the rpm for nodes into dist/
 	@packaging/node/package/pack.sh build/node dist
 	@du --apparent-size --summarize --human-readable build/node/usr dist/node-attestation-authenticator*
 
+.PHONY: bundled
+bundled: packages ## Build the packages for nodes without a fitting Python into dist/ (downloads a CPython from GitHub)
+	@packaging/node/package/fetch-python.sh build/python
+	@rm -rf build/bundled && cp --archive build/node build/bundled
+	@packaging/node/package/bundle-python.sh build/bundled build/python
+	@packaging/node/package/pack.sh build/bundled dist
+
 .PHONY: test-packages
 test-packages: packages controlplane ## Install, run, upgrade and remove the node packages in clean Debian systems
 	$(PYTEST) tests/packaging/node $(ARGS)
@@ -124,6 +133,14 @@ cluster: setup ## Start control planes and a signer, print their kubeconfigs, ru
 test-versions: ## Run `make test` on each supported Kubernetes release
 	@set -e; for version in $(VERSIONS); do \
 		echo "test-versions: Kubernetes $$version"; $(MAKE) test KUBERNETES_VERSION=$$version; done
+
+.PHONY: test-cluster-api
+test-cluster-api: export CLUSTER_API_VERSION := $(OLDEST_CLUSTER_API)
+test-cluster-api: setup ## Test with the oldest supported Cluster API, its CRDs and its manager
+	@$(PROVIDE) --need all
+	@$(PROVIDE) --need cluster-api
+	$(PYTEST) tests/integration/test_api_versions.py tests/integration/test_machine_conditions.py \
+		tests/integration/test_bootstrap_data.py tests/integration/test_harness.py $(ARGS)
 
 .PHONY: test-pythons
 test-pythons: setup ## Run the fast tests on Python 3.13 and 3.14, in Debian 13 and Debian testing

@@ -5,8 +5,7 @@ to import, so common/pkcs10.py is separate. Source: docs/protocol.md sections 2 
 """
 
 import warnings
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv6Address
 from itertools import islice
 from typing import Final
@@ -34,7 +33,6 @@ from common.pem import PemMalformed, decode_blocks, encode_block
 __all__ = [
     "MAX_REQUEST",
     "PrivateKey",
-    "allow_long_common_names",
     "build_pkcs10",
     "decode_plain_request",
     "decode_request",
@@ -48,6 +46,11 @@ PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
 
 MAX_REQUEST: Final = 1536 * 1024
 """Bytes of the PEM text (P1). The largest blocks need 1.4 MiB; etcd's default limit is 1.5 MiB."""
+
+# X.520 limits a CN to 64 characters, and `cryptography` warns of longer ones. Kubernetes puts node
+# names of up to 253 characters there, and Go and OpenSSL accept them. The filter is set for the
+# process: `warnings.catch_warnings` is not safe with threads, and takes 40 us for each certificate.
+warnings.filterwarnings("ignore", message="Attribute's length", category=UserWarning)
 
 
 def encode_request(pkcs10_der: bytes, data: bytes) -> bytes:
@@ -89,31 +92,18 @@ def _blocks(request: bytes, labels: tuple[str, ...]) -> list[bytes]:
     return [content for _, content in blocks]
 
 
-@contextmanager
-def allow_long_common_names() -> Iterator[None]:
-    """Suppress the warning of `cryptography` for CNs over 64 characters.
-
-    X.520 limits a CN to 64 characters. Kubernetes puts node names of up to 253 characters there,
-    and Go and OpenSSL accept them. Each use of a node's subject has to be inside this context.
-    """
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Attribute's length", category=UserWarning)
-        yield
-
-
 def node_subject(node_name: str) -> x509.Name:
     """Return the subject O=system:nodes, CN=system:node:<name> of a request or certificate.
 
     Raises NodeNameInvalid.
     """
     common_name = NODE_USER_PREFIX + require_node_name(node_name)
-    with allow_long_common_names():
-        return x509.Name(
-            [
-                x509.NameAttribute(NameOID.ORGANIZATION_NAME, NODES_GROUP),
-                x509.NameAttribute(NameOID.COMMON_NAME, common_name, _validate=False),
-            ]
-        )
+    return x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, NODES_GROUP),
+            x509.NameAttribute(NameOID.COMMON_NAME, common_name, _validate=False),
+        ]
+    )
 
 
 def build_pkcs10(

@@ -92,7 +92,7 @@ def load(flags: Flags) -> Config:
 
     """
     problems: list[str] = []
-    connection = _connection(flags, problems)
+    connection = load_connection(flags.kubeconfig, flags.in_cluster_endpoint, problems)
     own_namespace = _own_namespace(flags.own_namespace, problems)
     if flags.watched_namespace:
         _check(_NAMESPACE, flags.watched_namespace, "--namespace", "a namespace", problems)
@@ -147,20 +147,23 @@ def _policy_file(path: Path, problems: list[str]) -> PolicyFileContents | None:
     )
 
 
-def _connection(flags: Flags, problems: list[str]) -> Connection | None:
+def load_connection(
+    kubeconfig: Path | None, in_cluster_endpoint: tuple[str, str] | None, problems: list[str]
+) -> Connection | None:
+    """Return the connection to the management cluster, else add the problem."""
     try:
-        if flags.kubeconfig is not None:
-            connection = parse_kubeconfig(flags.kubeconfig.read_bytes())
-        elif flags.in_cluster_endpoint is not None:
-            connection = in_cluster(*flags.in_cluster_endpoint, SERVICE_ACCOUNT)
+        if kubeconfig is not None:
+            connection = parse_kubeconfig(kubeconfig.read_bytes())
+        elif in_cluster_endpoint is not None:
+            connection = in_cluster(*in_cluster_endpoint, SERVICE_ACCOUNT)
         else:
             problems.append("--kubeconfig is required outside of a pod")
             return None
         client_context(connection)
     except OSError as e:
-        problems.append(f"{flags.kubeconfig}: {e.strerror}")
+        problems.append(f"{kubeconfig}: {e.strerror}")
     except KubeconfigRefused as e:
-        problems.append(f"{flags.kubeconfig or SERVICE_ACCOUNT}: {e.message}")
+        problems.append(f"{kubeconfig or SERVICE_ACCOUNT}: {e.message}")
     else:
         return connection
     return None

@@ -25,6 +25,10 @@ class MultipleClientSigners(Waiting, check="R0", alarm=True):
     """The Cluster names more than one client signer."""
 
 
+class AttestationPolicyPresent(Waiting, check="R0"):
+    """A policy selects the Cluster, so the insecure signer does not serve it."""
+
+
 class AutoApproveBindingPresent(Waiting, check="R0", alarm=True):
     """A ClusterRoleBinding lets kube-controller-manager approve unattested client certificates."""
 
@@ -71,6 +75,10 @@ class TooManyPendingRequests(Denied):
 
 class ServingRequestExpired(Denied):
     """A kubelet-serving request waited for longer than the kubelet does."""
+
+
+class OfferExpired(Ignored):
+    """The offer is so old that its node has discarded it."""
 
 
 # P: parsing
@@ -202,6 +210,10 @@ class NodeOfAnotherMachine(Waiting, check="M4", alarm=True):
 
 class RequesterNameMismatch(Denied, check="M5"):
     """A node asks for a name that is not its own."""
+
+
+class MachineAlreadyCertified(Denied, check="M7"):
+    """The Machine has got the one certificate that the insecure signer gives it."""
 
 
 class MachineNotNew(Waiting, check="M7"):

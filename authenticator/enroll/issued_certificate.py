@@ -24,7 +24,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from authenticator.errors import CertificateMismatch, CertificateNotAccepted
 from authenticator.model import CertificateSpec
-from common.csr import allow_long_common_names
 from common.names import NODE_USER_PREFIX, NODES_GROUP
 
 _T = TypeVar("_T", bound=x509.ExtensionType)
@@ -150,8 +149,7 @@ def _require_key(leaf: x509.Certificate, key: bytes) -> None:
 
 
 def _require_subject(leaf: x509.Certificate, node_name: str) -> None:
-    with allow_long_common_names():
-        actual = [(attribute.oid.dotted_string, attribute.value) for attribute in leaf.subject]
+    actual = [(attribute.oid.dotted_string, attribute.value) for attribute in leaf.subject]
     expected = [
         (NameOID.COMMON_NAME.dotted_string, NODE_USER_PREFIX + node_name),
         (NameOID.ORGANIZATION_NAME.dotted_string, NODES_GROUP),

@@ -21,7 +21,9 @@ def certify_answer(current: Reconciliation, kind: CsrKind, answer: ParsedAnswer)
     current.verify_access(kind)
     dependencies, policy, now = current.dependencies, current.policy, current.dependencies.now()
     authority = dependencies.authorities.authority(current.cluster.key)
-    not_after = certificate_not_after(policy=policy, csr=current.csr, authority=authority, now=now)
+    not_after = certificate_not_after(
+        lifetime=policy.certificate_lifetime, csr=current.csr, authority=authority, now=now
+    )
     if current.is_dry_run:
         # Not reconciled again: the answer would expire (C1).
         withhold(current, "would-issue", "would get a certificate")

@@ -17,8 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from common.errors import Waiting
 from signer.errors import AuthorityShared, AuthorityUnavailable
-from signer.issue.authority import parse_authority
-from signer.issue.certificate import CertificateAuthority
+from signer.issue.authority import CertificateAuthority, parse_authority
 from signer.kube.secrets import Secret
 from signer.model import ClusterKey
 from signer.policy import Policy

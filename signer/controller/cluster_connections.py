@@ -23,6 +23,10 @@ class ClusterConnections:
         """Return whether this replica serves a Cluster."""
         return self.replicas.serves(key)
 
+    def counts_clusters(self) -> bool:
+        """Return whether this replica counts the Clusters of each policy."""
+        return self.replicas.counts_clusters
+
     def opted_in_signers(self, cluster: ClusterObject) -> frozenset[str]:
         """Return the signer names that a Cluster has opted in to."""
         return self.clusters.opted_in_signers(cluster)

@@ -6,8 +6,8 @@ report.
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Final
 
 from common.names import CLIENT_SIGNER
@@ -23,6 +23,8 @@ CLIENT_SIGNER_UNKNOWN: Final = "ClientSignerUnknown"
 """States that are no reason of an error; all states are in docs/policies.md."""
 TRANSIENT: Final = frozenset({CONNECTING.reason})
 """States that are reported only if they last."""
+_EXPIRY_NOTICE: Final = timedelta(days=30)
+"""As the alert NodeAttestationKubeconfigExpires of the chart."""
 _OPT_IN: Final = f"{CLIENT_SIGNER_ANNOTATION}: {CLIENT_SIGNER}"
 
 
@@ -36,6 +38,7 @@ class ClusterReport:
     """Names of the policies that are for this Cluster; more than one is a conflict."""
     state: str
     message: str = ""
+    """The next step of the operator; empty if there is none."""
     reachable: bool = False
     """Whether its API server answers."""
     credential_expiry: datetime | None = field(default=None, compare=False)
@@ -117,6 +120,17 @@ def report_cluster(
         message=message,
         reachable=reachable,
     )
+
+
+def add_expiry(report: ClusterReport, expiry: datetime | None, now: datetime) -> ClusterReport:
+    """Return a report with the expiry of the kubeconfig; a served Cluster shows it in advance."""
+    message = report.message
+    if report.served and expiry is not None and expiry - now < _EXPIRY_NOTICE:
+        message = (
+            f"the client certificate in the kubeconfig Secret expires on {expiry:%F}:"
+            f" run kubectl attestation kubeconfig {report.key.namespace}/{report.key.name}"
+        )
+    return replace(report, credential_expiry=expiry, message=message)
 
 
 def _not_opted_in(signers: frozenset[str]) -> tuple[str, str]:

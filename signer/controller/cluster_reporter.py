@@ -7,13 +7,18 @@ Cluster that is not served only when its nodes do not join.
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Protocol
 
 from common.errors import ApiServerUnavailable
 from signer.controller.active_policies import ActivePolicies
-from signer.controller.cluster_report import TRANSIENT, ClusterReport, report_cluster
+from signer.controller.cluster_report import (
+    TRANSIENT,
+    ClusterReport,
+    add_expiry,
+    report_cluster,
+)
 from signer.inventory.cluster import ClusterObject
 from signer.inventory.cluster_connector import ConnectionProblem
 from signer.kube.events import EventRecorder, ObjectReference
@@ -35,6 +40,9 @@ class Connections(Protocol):
 
     def serves(self, key: ClusterKey) -> bool:
         """Return whether this replica serves the Cluster."""
+
+    def counts_clusters(self) -> bool:
+        """Return whether this replica counts the Clusters of each policy."""
 
     def opted_in_signers(self, cluster: ClusterObject) -> frozenset[str]:
         """Return the client signers of a Cluster. Raises `ApiServerUnavailable`."""
@@ -106,7 +114,7 @@ class ClusterReporter:
             if report is not None:
                 if is_own:
                     expiry = self._connections.credential_expiry(cluster.key)
-                    reports.append(replace(report, credential_expiry=expiry))
+                    reports.append(add_expiry(report, expiry, self._now()))
                 else:
                     others.append(report)
         self._reports, self._others = reports, others
@@ -130,11 +138,12 @@ class ClusterReporter:
         report, earlier = reported.present, reported.event
         if earlier != report:
             _log(report)
-        if not report.served or earlier is not None:
+        if report.message or earlier is not None:
             reason = "ClusterServed" if report.served else report.state
             message = report.message or "the signer serves the Cluster"
             regarding = cluster_reference(report.key, report.uid)
-            self._events.record(regarding, reason, message, self._now(), warning=not report.served)
+            warning = bool(report.message)
+            self._events.record(regarding, reason, message, self._now(), warning=warning)
         reported.event, reported.written = report, now
 
 
@@ -164,8 +173,10 @@ def _log(report: ClusterReport) -> None:
         "namespace": report.key.namespace,
         "policies": list(report.policies),
     }
+    if report.message:
+        fields |= {"message": report.message}
     if report.served:
         _logger.info("cluster served", extra={"fields": fields})
         return
-    fields |= {"reason": report.state, "message": report.message, "alarm": True}
+    fields |= {"reason": report.state, "alarm": True}
     _logger.warning("cluster not served", extra={"fields": fields})

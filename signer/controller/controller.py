@@ -20,6 +20,9 @@ from signer.controller.wiring import Components
 _logger = logging.getLogger(__name__)
 
 _SYNC_INTERVAL: Final = 1.0
+_START_INTERVAL: Final = 0.1
+"""In place of `_SYNC_INTERVAL` until the management cluster has been listed, and of `RENEW_SECONDS`
+until this replica has its share: a start must not wait for the next round."""
 _POLICY_INTERVAL: Final = 1.0
 _REPORT_INTERVAL: Final = 2.0
 _HAND_OVER_SECONDS: Final = 10.0
@@ -89,7 +92,9 @@ class Controller:
         }
 
     def _sync_clusters(self) -> None:
-        while not self._stop.wait(_SYNC_INTERVAL):
+        while not self._stop.wait(
+            _SYNC_INTERVAL if self._components.management.has_synced() else _START_INTERVAL
+        ):
             run_step(self._components.clusters.sync, "sync of the workload clusters")
             run_step(self._sync_maintenance, "maintenance of the workload clusters")
 
@@ -108,7 +113,8 @@ class Controller:
     def _share_clusters(self) -> None:
         while True:
             run_step(self._components.replicas.sync, "sharing of the Clusters")
-            if self._leaving.wait(RENEW_SECONDS):
+            pause = RENEW_SECONDS if self._components.replicas.has_joined else _START_INTERVAL
+            if self._leaving.wait(pause):
                 break
         run_step(self._components.replicas.leave, "end of the Lease")
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from signer.controller.active_policies import PolicyInForce
 from signer.inventory.machine_status import MachineCondition
-from signer.issue.certificate import CertificateAuthority
+from signer.issue.authority import CertificateAuthority
 from signer.model import ChallengeKeys, ClaimStore, ClusterKey, Machine, OfferedKey
 from signer.verify.platform_keys import PlatformKeySource
 

@@ -25,7 +25,8 @@ _MIN_INTERVAL: Final = 30.0
 _MAX_DUE: Final = 1000
 """Conditions of one namespace that wait to be written; above it, new ones are dropped."""
 _MAX_WRITTEN: Final = 20_000
-"""Machines of which the last condition is remembered."""
+"""Machines of which the last condition is remembered. The one that was written longest ago is
+forgotten first. Its next condition costs a read of the Machine, whose condition then decides."""
 _BATCH_SIZE: Final = 20
 """Writes of one round for one namespace."""
 

@@ -1,12 +1,14 @@
 """Offers: verifies one from caches only, and writes a challenge unless it has a valid one."""
 
 import contextlib
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
 from common.errors import Unavailable
 from common.names import CHALLENGE_ANNOTATION
 from signer.controller.reconciliation import Reconciliation
 from signer.controller.workqueue import DONE, Requeue, Result
+from signer.errors import OfferExpired
 from signer.issue.challenge import ChallengeState, challenge_state, make_challenge
 from signer.model import ChallengeKeys
 from signer.verify.credentials import find_unknown_credential
@@ -14,11 +16,19 @@ from signer.verify.offer import VerifiedOffer, verify_offer
 from signer.verify.parse import ParsedOffer
 from signer.verify.recognize import CsrKind
 
+MAX_OFFER_AGE: Final = timedelta(minutes=20)
+"""After which an offer gets no challenge: its node discards the exchange after 15 minutes
+(docs/protocol.md section 3). The rest is for clocks that differ. Only the age counts, which the
+requester cannot choose: a newer offer for the node may be from another holder of the same bootstrap
+token."""
+
 
 def challenge_offer(current: Reconciliation, kind: CsrKind, offer: ParsedOffer) -> Result:
     """Verify an offer, and write a challenge unless it has a valid one."""
     dependencies, csr = current.dependencies, current.csr
     now = dependencies.now()
+    if now - csr.created > MAX_OFFER_AGE:
+        raise OfferExpired("the node has discarded this offer")
     verified = verify_offer(csr, kind, offer, current.context(now))
     challenge_keys = dependencies.challenge_keys.cached()
     state = _challenge_state(current, challenge_keys, now)

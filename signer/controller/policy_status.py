@@ -65,12 +65,12 @@ def stored_reports(
     """Yield the reports of Clusters that other replicas serve, with the states that they wrote.
 
     The status has no more than 100 entries, those first that are not served. So a Cluster without
-    an entry is served if there are 100, and else its replica has not written its state yet. What is
-    outside of the watched namespace, if there is one, stays as it is.
+    an entry is served if the status counts more Clusters than it lists. Otherwise its replica has
+    not written its state yet. Entries outside of the watched namespace, if there is one, are kept.
     """
     stored = {(e["namespace"], e["name"]): e for e in policy.status.get("clusters") or ()}
     missing = {"state": CONNECTING.reason, "message": CONNECTING.message}
-    if len(stored) >= _MAX_CLUSTERS:
+    if policy.status.get("selectedClusters", 0) > len(stored):
         missing = {"state": SERVED}
     for report in others:
         entry = stored.get((report.key.namespace, report.key.name), missing)
@@ -88,22 +88,34 @@ def stored_reports(
 
 
 def build_status(
-    policy: PolicyObject, state: PolicyState, reports: Iterable[ClusterReport], now: datetime
+    policy: PolicyObject,
+    state: PolicyState,
+    reports: Iterable[ClusterReport],
+    now: datetime,
+    *,
+    counts: bool = True,
 ) -> dict[str, Any]:
-    """Return the status of a policy; `reports` are those of all Clusters."""
+    """Return the status of a policy; `reports` are those of all Clusters.
+
+    A replica that does not count has no reports of Clusters of other namespaces that the status
+    does not list. It keeps the number that another replica has written.
+    """
     own = sorted(
         (report for report in reports if policy.name in report.policies),
-        key=lambda report: (report.served, report.key.namespace, report.key.name),
+        key=lambda r: (r.served, not r.message, r.key.namespace, r.key.name),
     )
     unserved = [report for report in own if not report.served]
     ready = _ready(policy, state, own)
-    served = ("True", "AllServed", f"{len(own)} Clusters are served")
+    selected = len(own) if counts else max(len(own), policy.status.get("selectedClusters", 0))
+    expiring = [report for report in own if report.message]
+    message = "; ".join(filter(None, (f"{selected} Clusters are served", _summarize(expiring))))
+    served = ("True", "AllServed", message)
     if unserved:
         served = ("False", "ClustersNotServed", _summarize(unserved))
     status: dict[str, Any] = {
         "observedGeneration": policy.generation,
-        "selectedClusters": len(own),
-        "servedClusters": len(own) - len(unserved),
+        "selectedClusters": selected,
+        "servedClusters": selected - len(unserved),
         "clusters": [_cluster(report) for report in own[:_MAX_CLUSTERS]],
         "conditions": [
             _condition(policy, "Ready", ready, now),

@@ -51,11 +51,16 @@ class PolicySync:
         return "" if self._file is None else self._file.digest
 
     def write_statuses(
-        self, own: Sequence[ClusterReport], others: Sequence[ClusterReport], now: datetime
+        self,
+        own: Sequence[ClusterReport],
+        others: Sequence[ClusterReport],
+        now: datetime,
+        *,
+        counts: bool,
     ) -> None:
         """Write the status of each object that was read. Raises `ApiServerUnavailable`.
 
-        `own` are the Clusters that this replica serves.
+        `own` are the Clusters that this replica serves; `counts` says whether it counts Clusters.
         """
         policies = self._management.policies.all() if self._file is None else ()
         for policy in policies:
@@ -63,7 +68,8 @@ class PolicySync:
             if state is not None:
                 watched = self._management.namespace
                 reports = [*own, *stored_reports(policy, others, watched)]
-                self._statuses.write(policy, build_status(policy, state, reports, now))
+                status = build_status(policy, state, reports, now, counts=counts)
+                self._statuses.write(policy, status)
         self._statuses.forget_others(policies)
 
     def _labels_of(self, key: ClusterKey) -> Mapping[str, str]:

@@ -123,6 +123,14 @@ class Replicas:
         """Return the number of replicas that share; 0 while this one serves every Cluster."""
         return 0 if self._serves_all else len(self._sharing)
 
+    @property
+    def counts_clusters(self) -> bool:
+        """Return whether this replica counts the Clusters in the status of policies.
+
+        A replica of one namespace does not see the others, so it leaves that to one that does.
+        """
+        return not self.this.namespace or all(each.namespace for each in self._sharing)
+
     def serving(self, cluster: ClusterKey) -> Replica | None:
         """Return the replica that serves a Cluster, `None` while it is not known."""
         return self.this if self._serves_all else serving_replica(self._sharing, cluster)

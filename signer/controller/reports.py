@@ -44,7 +44,7 @@ class Reports:
         self.key_requests = KeyRequests(
             management, KeyRequestClient(api), serves=connections.serves, monotonic=time.monotonic
         )
-        self._serves = connections.serves
+        self._connections = connections
         self._management = management
         self._policies = policies
         self._now = now
@@ -62,10 +62,12 @@ class Reports:
             run_step(self._report_policies, "status of the policies")
 
     def _note_bans(self) -> None:
-        note_bans(self._management, self.machines.note, self._serves)
+        note_bans(self._management, self.machines.note, self._connections.serves)
 
     def _report_clusters(self) -> None:
         self.clusters.update(self._management.clusters.all())
 
     def _report_policies(self) -> None:
-        self._policies.write_statuses(self.clusters.own(), self.clusters.others(), self._now())
+        own, others = self.clusters.own(), self.clusters.others()
+        counts = self._connections.counts_clusters()
+        self._policies.write_statuses(own, others, self._now(), counts=counts)

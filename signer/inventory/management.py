@@ -5,7 +5,6 @@ from collections.abc import Set as AbstractSet
 from functools import partial
 from threading import Event
 from typing import Final, TypeVar
-from urllib.parse import quote
 
 from signer.inventory.caches import ManagementCaches
 from signer.inventory.claim_objects import read_attested_node, read_endorsement_key
@@ -29,7 +28,7 @@ from signer.kube.budget import MemoryBudget
 from signer.kube.cache import Cache, EventHandler
 from signer.kube.client import ApiClient
 from signer.kube.decode import Source
-from signer.kube.discovery import collection_path
+from signer.kube.discovery import collection_path, namespaced_path
 from signer.kube.event_loop import EventLoop
 from signer.kube.watch import ResourceSpec
 from signer.kube.watch_starter import WatchStarter
@@ -172,10 +171,7 @@ class ManagementCluster(ManagementCaches):
 
     def _scoped(self, path: str) -> str:
         """Return the path of a namespaced collection in the watched namespace."""
-        if not self.namespace:
-            return path
-        version, _, plural = path.rpartition("/")
-        return f"{version}/namespaces/{quote(self.namespace, safe='')}/{plural}"
+        return namespaced_path(path, self.namespace) if self.namespace else path
 
     def _watch_path(
         self,

@@ -36,9 +36,10 @@ V = TypeVar("V")
 
 _BINDINGS: Final = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 _CSR_PAGE_SIZE: Final = 4
-"""CSRs of one page. Requesters may make each as large as etcd's 1.5 MiB."""
+"""CSRs of the first page. Requesters may make each as large as etcd's 1.5 MiB. Pages grow after
+small answers."""
 _PAGE_SIZE: Final = 50
-"""Other objects of one page: a Node with all its images has about 40 KiB."""
+"""Other objects of the first page: a Node with all its images has about 40 KiB."""
 
 
 class WorkloadCluster(WorkloadCaches):

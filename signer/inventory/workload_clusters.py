@@ -107,9 +107,11 @@ class WorkloadClusters:
     def sync(self) -> None:
         """Make a connector for each opted-in Cluster of this replica; stop those of all others.
 
-        Have the Secrets read that are due, and close the connections that are idle.
+        Have the Secrets read that are due, and close the connections that are idle. Until the
+        objects of the management cluster have been listed, nothing is opened: no request could be
+        verified, and the connections would take CPU time from the lists.
         """
-        if not self._management.clusters.has_synced:
+        if not self._management.has_synced():
             return
         opted_in = {cluster.key: cluster for cluster in self._clusters_to_serve()}
         for key, connector in tuple(self._connectors.items()):

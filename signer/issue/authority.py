@@ -5,6 +5,7 @@ before the step whose cost grows with it.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from cryptography import x509
@@ -18,7 +19,6 @@ from cryptography.hazmat.primitives.asymmetric.types import (
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from signer.errors import AuthorityUnavailable
-from signer.issue.certificate import CertificateAuthority
 
 _CERTIFICATE: Final = "tls.crt"
 _KEY: Final = "tls.key"
@@ -30,6 +30,14 @@ _MAX_RSA_BITS: Final = 4096
 _PROBE: Final = b"node-attestation: do these two keys belong together?"
 
 _AuthorityKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertificateAuthority:
+    """The certificate authority of a cluster; `repr` leaves the private key out."""
+
+    certificate: x509.Certificate
+    private_key: _AuthorityKey = field(repr=False)
 
 
 def parse_authority(data: Mapping[str, bytes]) -> CertificateAuthority:

@@ -174,13 +174,14 @@ class ApiClient:
             body=None if request.body is None else json.dumps(request.body).encode(),
         )
         try:
-            return self._connections.exchange(http_request)
+            status, content, _ = self._connections.exchange(http_request)
         except ContentTooLarge as e:
             raise PageTooLarge from e
         except h11.LocalProtocolError as e:
             raise invalid_request() from e
         except (OSError, h11.RemoteProtocolError, ValueError) as e:
             raise unreachable(e) from e
+        return status, content
 
     def _unexpected_status(
         self, request: _Request, status: int, content: bytes

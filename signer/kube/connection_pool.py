@@ -11,7 +11,7 @@ import ssl
 import time
 from dataclasses import dataclass
 from threading import Lock
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import h11
 
@@ -38,6 +38,15 @@ class HttpRequest:
     target: str
     headers: dict[str, str]
     body: bytes | None
+
+
+class HttpAnswer(NamedTuple):
+    """The whole answer to a request."""
+
+    status: int
+    content: bytes
+    headers: list[tuple[bytes, bytes]]
+    """The names are in lower case."""
 
 
 class Server(Protocol):
@@ -75,8 +84,8 @@ class ConnectionPool:
         self._used_at = time.monotonic()
         self._closed = False
 
-    def exchange(self, request: HttpRequest) -> tuple[int, bytes]:
-        """Send a request; return status and content of the answer. A redirect is an answer.
+    def exchange(self, request: HttpRequest) -> HttpAnswer:
+        """Send a request; return the answer. A redirect is an answer.
 
         Raises `OSError`, `h11.ProtocolError` or `ContentTooLarge`.
         """
@@ -142,21 +151,21 @@ class _Connection:
         self._readable = select.poll()
         self._readable.register(self._socket, select.POLLIN)
 
-    def exchange(self, request: HttpRequest, max_content: int) -> tuple[int, bytes]:
-        """Send a request; return status and content of the answer."""
+    def exchange(self, request: HttpRequest, max_content: int) -> HttpAnswer:
+        """Send a request; return the answer."""
         until = time.monotonic() + self._answer_seconds
         self._send(request)
-        status, content = 0, bytearray()
+        status, content, headers = 0, bytearray(), list[tuple[bytes, bytes]]()
         while True:
             event = self._next_event(until)
             if isinstance(event, h11.Response):
-                status = event.status_code
+                status, headers = event.status_code, list(event.headers)
             elif isinstance(event, h11.Data):
                 content += event.data
                 if len(content) > max_content:
                     raise ContentTooLarge
             elif isinstance(event, h11.EndOfMessage):
-                return status, bytes(content)
+                return HttpAnswer(status, bytes(content), headers)
 
     @property
     def is_reusable(self) -> bool:

@@ -37,7 +37,7 @@ from signer.kube.decode import (
     decode,
     texts,
 )
-from signer.kube.events import EventRecorder, ObjectReference
+from signer.kube.events import COMPONENT, EventRecorder, ObjectReference
 from signer.model import Condition, Csr, is_credential_id
 
 CSRS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
@@ -169,8 +169,12 @@ def read_pending_csr(source: Source) -> Csr | None:
         # Other signers' CSRs need not be within our bounds.
         return None
     csr = read_csr(source)
-    settled = csr.certificate is not None or _SETTLED & csr.conditions.keys()
-    return None if settled else csr
+    return None if is_settled(csr) else csr
+
+
+def is_settled(csr: Csr) -> bool:
+    """Return whether the CSR has a certificate, or is denied or failed."""
+    return csr.certificate is not None or not _SETTLED.isdisjoint(csr.conditions)
 
 
 class CsrClient:
@@ -180,9 +184,10 @@ class CsrClient:
     one that was verified, and `ApiServerUnavailable` when the outcome is unknown.
     """
 
-    def __init__(self, api: ApiClient) -> None:
+    def __init__(self, api: ApiClient, *, component: str = COMPONENT) -> None:
+        """Name `component` as the source of the Events."""
         self._api = api
-        self._events = EventRecorder(api)
+        self._events = EventRecorder(api, component=component)
 
     def read(self, name: str) -> Csr | None:
         """Return the CSR from the API server, `None` if it does not exist."""

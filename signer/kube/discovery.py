@@ -50,6 +50,12 @@ def collection_path(reader: Reader, group: str, kind: str) -> str | None:
     return None
 
 
+def namespaced_path(collection: str, namespace: str) -> str:
+    """Return the path of the objects of one namespace."""
+    version, _, plural = collection.rpartition("/")
+    return f"{version}/namespaces/{quote(namespace, safe='')}/{plural}"
+
+
 def collection_paths(reader: Reader, group: str) -> Mapping[str, str]:
     """Return the path of all objects of each kind in a group, in the version that is preferred.
 

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from signer.kube.client import ApiClient
 
-_COMPONENT: Final = "node-attestation-signer"
+COMPONENT: Final = "node-attestation-signer"
 _MAX_MESSAGE: Final = 1024
 """Characters that Kubernetes allows in an Event's message (core/v1 validation)."""
 
@@ -32,8 +32,10 @@ class ObjectReference:
 class EventRecorder:
     """Writes Events to one API server."""
 
-    def __init__(self, api: ApiClient) -> None:
+    def __init__(self, api: ApiClient, *, component: str = COMPONENT) -> None:
+        """Name `component` as the source of the Events."""
         self._api = api
+        self._component = component
 
     def record(
         self,
@@ -64,8 +66,8 @@ class EventRecorder:
             "type": "Warning" if warning else "Normal",
             "reason": reason,
             "message": message[:_MAX_MESSAGE],
-            "source": {"component": _COMPONENT},
-            "reportingComponent": _COMPONENT,
+            "source": {"component": self._component},
+            "reportingComponent": self._component,
             "firstTimestamp": when,
             "lastTimestamp": when,
             "count": 1,

@@ -23,6 +23,9 @@ T = TypeVar("T")
 
 PIECE: Final = 16 << 10
 """Bytes that are read at once: one TLS record."""
+_TRUSTED_PIECE: Final = 256 << 10
+"""Bytes that are read at once from a server that no budget of CPU time limits: the management
+cluster. Each piece costs a turn of the event loop."""
 MAX_HEAD: Final = 64 << 10
 """Bytes of a status line with its headers, and of the header of a chunk."""
 _EVENTS_PER_TURN: Final = 64
@@ -44,6 +47,7 @@ class HttpConnection:
         )
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
         self._cpu = cpu
+        self._piece = _TRUSTED_PIECE if cpu is None else PIECE
         self._host = endpoint.host_header
         self._until = self._silence = math.inf
         self._events = 0
@@ -165,7 +169,7 @@ class HttpConnection:
         self._require_time()
         if self._cpu is not None:
             self._cpu.charge()
-        data = await self._wait(asyncio.get_running_loop().sock_recv(self._socket, PIECE))
+        data = await self._wait(asyncio.get_running_loop().sock_recv(self._socket, self._piece))
         self._begin()
         if data:
             self._incoming.write(data)

@@ -12,6 +12,11 @@ from signer.kube.decode import Fields, MaybeText, Source, decode
 _MAX_PAGES: Final = 10_000
 _MAX_ITEMS: Final = 500
 """Of one page; no caller asks for more. A list of many tiny items would take much memory."""
+_STEP: Final = 4
+"""By which a page grows or shrinks."""
+_SMALL: Final = (1 << 20) // _STEP
+"""Bytes of an answer after which the next page grows: `_STEP` times as many objects of the same
+size are 1 MiB, which no size limit of an answer refuses."""
 
 
 class PageReader(Protocol):
@@ -38,13 +43,17 @@ class Page(Fields):
 
 
 class Pager:
-    """Which page of a list to read next, with `limit` objects each, or fewer where they are large.
+    """Which page of a list to read next, with `limit` objects at first.
 
-    Reading is the caller's: on a thread, or on an event loop.
+    After a small answer it asks for more objects, up to `_MAX_ITEMS`. After one that exceeds the
+    size limit it asks for fewer, and never again for as many in this list. So large objects between
+    small ones cost four refused answers at most. Reading is the caller's: on a thread, or on an
+    event loop.
     """
 
     def __init__(self, limit: int, query: Mapping[str, str]) -> None:
         self._limit = limit
+        self._max_limit = _MAX_ITEMS
         self._query = query
         self._continue: str | None = ""
         """Where the next page begins; empty for the first, `None` after the last."""
@@ -67,19 +76,21 @@ class Pager:
         """Ask for fewer objects. Raises `ApiServerUnavailable` where it was one already."""
         if self._limit == 1:
             raise ApiServerUnavailable("an object of the API server is too large") from error
-        self._limit = max(1, self._limit // 4)
+        self._limit = self._max_limit = max(1, self._limit // _STEP)
 
     def read(self, response: Response) -> Page:
         """Return the page. Raises `ApiServerUnavailable` when it cannot be read."""
         page = response.read(_read_page)
         self._continue = page.metadata.continue_ or None
+        if len(response.content) < _SMALL:
+            self._limit = min(_STEP * self._limit, self._max_limit)
         return page
 
 
 def list_pages(
     reader: PageReader, path: str, limit: int, query: Mapping[str, str]
 ) -> Iterator[Page]:
-    """Yield the pages of a list, with `limit` objects each, or fewer where they are large.
+    """Yield the pages of a list, with `limit` objects in the first; see `Pager`.
 
     Raises `Expired` when the server can no longer continue the list, and `ApiServerUnavailable`.
     """

@@ -79,7 +79,7 @@ class ResourceSpec(Generic[V]):
     """Returns the value of an object; `None` for one that is not kept."""
     query: Mapping[str, str] = field(default_factory=dict)
     page_size: int = 100
-    """Objects of one answer."""
+    """Objects of the first answer."""
 
 
 class _EventMeta(Fields):

@@ -19,6 +19,7 @@ from urllib.parse import urlencode, urlsplit
 from signer.errors import PlatformQueryFailed, PlatformUnavailable
 from signer.platforms.aws_signature import AwsCredentials, signed_headers
 from signer.platforms.https import Answer, call
+from signer.policy import PlatformRules
 
 _PROVIDER_ID: Final = re.compile(
     r"aws:///(?P<region>[a-z]{2}(?:-[a-z]+){1,2}-[0-9]{1,2})(?:[a-z]|-[a-z0-9-]{1,40})"
@@ -45,8 +46,8 @@ _SECTION: Final = "default"
 class Aws:
     """One account of AWS; the location is the region."""
 
-    def __init__(self, credentials_file: Path) -> None:
-        self._credentials_file = credentials_file
+    def __init__(self, rules: PlatformRules) -> None:
+        self._credentials_file = Path(rules.credentials_file)
 
     def location(self, provider_id: str) -> str:
         """Return the region of a provider ID."""

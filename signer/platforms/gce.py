@@ -24,6 +24,7 @@ from google.oauth2.service_account import Credentials
 
 from signer.errors import PlatformQueryFailed, PlatformUnavailable
 from signer.platforms.https import Answer, call
+from signer.policy import PlatformRules
 
 _PROVIDER_ID: Final = re.compile(
     r"gce://(?P<project>(?:[a-z0-9.-]{1,100}:)?[a-z][a-z0-9-]{4,28}[a-z0-9])"
@@ -41,8 +42,8 @@ _OVERLOAD: Final = frozenset({"rateLimitExceeded", "userRateLimitExceeded", "quo
 class Gce:
     """One service account of Google Cloud; the location is the project."""
 
-    def __init__(self, credentials_file: Path) -> None:
-        self._credentials_file = credentials_file
+    def __init__(self, rules: PlatformRules) -> None:
+        self._credentials_file = Path(rules.credentials_file)
 
     def location(self, provider_id: str) -> str:
         """Return the project of a provider ID."""

@@ -15,7 +15,7 @@ from signer.errors import PlatformQueryFailed, PlatformUnavailable
 from signer.kube.connection_pool import ConnectionPool, ContentTooLarge, HttpRequest
 
 ANSWER_SECONDS: Final = 4.0
-"""For one whole answer. A query has at most two."""
+"""For one whole answer."""
 _HTTPS_PORT: Final = 443
 _MAX_ANSWER: Final = 64 << 10
 """Bytes. Two endorsement keys with their certificates have 10 KiB."""
@@ -23,10 +23,11 @@ _MAX_ANSWER: Final = 64 << 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """An answer that is neither an outage nor a redirect."""
+    """The whole answer to a request. Names of headers are in lower case."""
 
     status: int
     content: bytes
+    headers: Mapping[bytes, bytes]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,14 +42,42 @@ class _Server:
 def call(
     method: str, url: str, headers: Mapping[str, str], body: bytes | None, ca_file: Path | None
 ) -> Answer:
-    """Send one request and read the whole answer.
-
-    Trusts the authorities in `ca_file`, without it those of the system.
+    """Send one request and read the whole answer, which is no outage.
 
     Raises:
         PlatformUnavailable: no answer in time, too many requests (429), or an outage (5xx).
         PlatformQueryFailed: the URL or the file cannot be used, or the answer is too large.
 
+    """
+    answer = send(method, url, headers, body, ca_file)
+    if (
+        answer.status == HTTPStatus.TOO_MANY_REQUESTS
+        or answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    ):
+        raise outage(answer)
+    return answer
+
+
+def outage(answer: Answer) -> PlatformUnavailable:
+    """Return the error for an answer that says that the platform cannot answer now."""
+    detail = f"HTTP status {answer.status}: {answer.content[:300]!r}"
+    return PlatformUnavailable("the platform does not answer queries now", detail=detail)
+
+
+def send(  # noqa: PLR0913 - the parts of a request, and its limits
+    method: str,
+    url: str,
+    headers: Mapping[str, str],
+    body: bytes | None,
+    ca_file: Path | None,
+    *,
+    max_content: int = _MAX_ANSWER,
+    seconds: float = ANSWER_SECONDS,
+) -> Answer:
+    """Send one request and read the whole answer, whatever its status is.
+
+    Trusts the authorities in `ca_file`, without it those of the system. Raises what `call` raises,
+    except for an answer that arrived.
     """
     address = urlsplit(url)
     if address.scheme != "https" or not address.hostname:
@@ -61,10 +90,10 @@ def call(
     )
     target = (address.path or "/") + (f"?{address.query}" if address.query else "")
     request = HttpRequest(method=method, target=target, headers=dict(headers), body=body)
-    pool = ConnectionPool(server, None, max_content=_MAX_ANSWER, answer_seconds=ANSWER_SECONDS)
+    pool = ConnectionPool(server, None, max_content=max_content, answer_seconds=seconds)
     try:
         with closing(pool):
-            status, content = pool.exchange(request)
+            answer = pool.exchange(request)
     except h11.LocalProtocolError as e:
         # Its text may have the credential.
         raise PlatformQueryFailed("a header of the query is invalid") from e
@@ -72,10 +101,7 @@ def call(
         raise PlatformUnavailable("the platform does not answer", detail=str(e)) from e
     except ContentTooLarge as e:
         raise PlatformQueryFailed("the answer of the platform is too large") from e
-    if status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        detail = f"HTTP status {status}: {content[:300]!r}"
-        raise PlatformUnavailable("the platform does not answer queries now", detail=detail)
-    return Answer(status=status, content=content)
+    return Answer(status=answer.status, content=answer.content, headers=dict(answer.headers))
 
 
 def _context(ca_file: Path | None) -> ssl.SSLContext:

@@ -1,18 +1,21 @@
 """What a platform has to do: the protocol of the entry points in `node_attestation.platforms`."""
 
 from collections.abc import Callable, Collection
-from pathlib import Path
 from typing import Protocol
+
+from signer.policy import PlatformRules
 
 
 class Platform(Protocol):
-    """One account of a platform. Several threads call it at the same time."""
+    """A platform under the rules of a policy. Several threads call it at the same time."""
 
-    def location(self, provider_id: str) -> str:
-        """Return the region, project or server that a provider ID names, without any request.
+    def location(self, provider_id: str) -> str | None:
+        """Return the region or project that a provider ID names, without any request.
 
-        A policy lists the locations that it allows. A tenant can write any provider ID. Raises
-        `ValueError` if it is none of this platform.
+        A policy lists the locations that it allows, and a tenant can write any provider ID. The
+        caller compares. `None` if provider IDs of this platform name no location:
+        `endorsement_keys` then compares where the instance is. Raises `ValueError` if the provider
+        ID is none of this platform.
         """
 
     def endorsement_keys(self, provider_id: str) -> Collection[bytes]:
@@ -22,6 +25,8 @@ class Platform(Protocol):
         or raises within 10 seconds.
 
         Raises:
+            PlatformLocationNotAllowed: the instance is elsewhere. Only a platform whose provider
+                IDs name no location raises it.
             PlatformUnavailable: no answer, or too many requests. After a few of these in a row,
                 the account is not queried for a while.
             PlatformQueryFailed: anything else that is no answer, such as a missing permission.
@@ -29,5 +34,5 @@ class Platform(Protocol):
         """
 
 
-PlatformFactory = Callable[[Path], Platform]
-"""Makes a platform for the account whose credentials are in a file. Reads no file."""
+PlatformFactory = Callable[[PlatformRules], Platform]
+"""Makes a platform for each query, from the rules of a policy. Reads no file."""

@@ -204,7 +204,7 @@ class PlatformQueries:
         except ValueError as e:
             message = "the provider ID of the Machine is none of the policy's platform"
             raise PlatformLocationNotAllowed(message, detail=str(e)) from e
-        if location not in rules.locations:
+        if location is not None and location not in rules.locations:
             raise PlatformLocationNotAllowed(
                 "the policy does not allow the location that the Machine's provider ID names",
                 detail=location,

@@ -6,7 +6,6 @@ built in: a package that is installed later must not replace a platform.
 
 from functools import lru_cache
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import Final, cast
 
 from signer.errors import PlatformQueryFailed
@@ -18,7 +17,7 @@ GROUP: Final = "node_attestation.platforms"
 
 def platform_of(rules: PlatformRules) -> Platform:
     """Return the platform of a policy. Raises `PlatformQueryFailed` if it is not installed."""
-    return _factory(rules.type)(Path(rules.credentials_file))
+    return _factory(rules.type)(rules)
 
 
 @lru_cache(maxsize=64)

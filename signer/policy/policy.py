@@ -179,7 +179,7 @@ class PlatformRules:
     credentials_file: str
     """Path of the file with the credentials of one account of the platform."""
     locations: frozenset[str]
-    """What provider IDs may name, such as regions of AWS or projects of Google Cloud."""
+    """Where instances may be, such as regions of AWS or folders of vSphere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -117,11 +117,10 @@ class Section:
         if key not in self:
             return default
         value = self.value(key)
-        match = _DURATION.fullmatch(value) if isinstance(value, str) and value else None
-        if match is None:
+        duration = parse_duration(value) if isinstance(value, str) else None
+        if duration is None:
             self.add_problem("must be a duration like 168h or 1h30m", key)
             return default
-        duration = timedelta(**{unit: int(n) for unit, n in match.groupdict(default="0").items()})
         if duration < minimum:
             self.add_problem(f"must be at least {int(minimum.total_seconds())}s", key)
             return default
@@ -131,3 +130,11 @@ class Section:
         """Add a problem for each key that was not read: a misspelt rule would not be in force."""
         for key in sorted(set(self._values) - self._read_keys):
             self.add_problem("unknown key", key)
+
+
+def parse_duration(text: str) -> timedelta | None:
+    """Return a duration like `168h` or `1h30m`, `None` for any other text."""
+    match = _DURATION.fullmatch(text) if text else None
+    if match is None:
+        return None
+    return timedelta(**{unit: int(n) for unit, n in match.groupdict(default="0").items()})

@@ -169,7 +169,8 @@ def _verify_proof(
     trace("C1", evidence.challenge)
 
     # (A1 E1) E1 is this early because the challenge secret depends on the endorsement key.
-    attestation_key = trace("A1", verify_attestation_key(evidence.ak_public, context.policy))
+    schemes = context.policy.attestation_key_schemes
+    attestation_key = trace("A1", verify_attestation_key(evidence.ak_public, schemes))
     endorsement_key = trace("E1", verify_endorsement_key(evidence.ek_public))
 
     # (Q1 Q2)

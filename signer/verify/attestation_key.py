@@ -6,6 +6,7 @@ Source: TPM 2.0 Part 1 section 25 (attributes), docs/protocol.md sections 4 and 
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from common.public_keys import InvalidKey, PublicKey, public_key_from_area
@@ -27,7 +28,6 @@ from signer.errors import (
     AttestationKeySchemeNotAllowed,
     AttestationKeyWeak,
 )
-from signer.policy import Policy
 from signer.verify.weak_keys import WeakKey, reject_weak_key
 
 _SIZE: Final = 2
@@ -57,8 +57,12 @@ class AttestationKey:
     """The TPM's Name of the public area that holds this key."""
 
 
-def verify_attestation_key(tpm2b_public: bytes, policy: Policy) -> AttestationKey:
+@lru_cache(maxsize=1024)
+def verify_attestation_key(tpm2b_public: bytes, schemes: frozenset[str]) -> AttestationKey:
     """Verify the attestation key against its template and the schemes of the policy (A1).
+
+    Offer, answer and renewals of a node have the same key, and the result depends on the arguments
+    alone. So it is cached, about 3 KB for each key. A refusal is not cached.
 
     Raises:
         AttestationKeyMalformed: the bytes are not a TPM2B_PUBLIC.
@@ -72,7 +76,7 @@ def verify_attestation_key(tpm2b_public: bytes, policy: Policy) -> AttestationKe
     except StructureMalformed as error:
         raise AttestationKeyMalformed(f"attestation key: {error}") from None
     _require_template(public)
-    scheme = _scheme(public, policy)
+    scheme = _scheme(public, schemes)
     try:
         key = public_key_from_area(public)
         reject_weak_key(key)
@@ -97,9 +101,9 @@ def _require_template(public: PublicArea) -> None:
         )
 
 
-def _scheme(public: PublicArea, policy: Policy) -> Scheme:
+def _scheme(public: PublicArea, schemes: frozenset[str]) -> Scheme:
     scheme = public.parameters.scheme
-    if scheme is None or _describe(public.parameters, scheme) not in policy.attestation_key_schemes:
+    if scheme is None or _describe(public.parameters, scheme) not in schemes:
         raise AttestationKeySchemeNotAllowed(
             "the policy does not list the attestation key's scheme, hash, size or curve"
         )

@@ -7,6 +7,7 @@ in endorsement_trust.py. Source: TCG EK Credential Profile 2.x, annex B; docs/pr
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
@@ -40,8 +41,12 @@ class EndorsementKey:
         ).decode()
 
 
+@lru_cache(maxsize=1024)
 def verify_endorsement_key(tpm2b_public: bytes) -> EndorsementKey:
     """Verify that the public area is of a template, and that its key is valid and strong (E1).
+
+    Offer, answer and renewals of a node have the same key, and the result depends on these bytes
+    alone. So it is cached, about 3 KB for each key. A refusal is not cached.
 
     Raises:
         EndorsementKeyMalformed: the bytes are not a TPM2B_PUBLIC.

@@ -4,6 +4,7 @@ Trusts what Cluster API wrote in the management cluster. Nodes can write a Node'
 themselves, and Cluster API derives nodeRef from it: both can only be a reason to refuse a request.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -59,12 +60,19 @@ def find_machine(inventory: Inventory, provider_id: str) -> Machine:
         MachineAmbiguous: several Machines have it.
 
     """
-    machines = inventory.machines(provider_id)
+    return require_one_machine(inventory.machines(provider_id), "the provider ID")
+
+
+def require_one_machine(machines: Sequence[Machine], what: str) -> Machine:
+    """M1: return the one Machine of those that have `what`, a provider ID or a name.
+
+    Raises as `find_machine` does.
+    """
     candidates = [machine for machine in machines if not machine.deleting] or machines
     if not candidates:
-        raise MachineNotFound("no Machine of this Cluster has the provider ID")
+        raise MachineNotFound(f"no Machine of this Cluster has {what}")
     if len(candidates) > 1:
-        raise MachineAmbiguous("several Machines of this Cluster have the provider ID")
+        raise MachineAmbiguous(f"several Machines of this Cluster have {what}")
     return candidates[0]
 
 
@@ -81,7 +89,7 @@ def verify_machine(
     verify_requester_name(requester, node_name)  # (M5)
     machine = find_machine(inventory, provider_id)  # (M1)
     if isinstance(requester, BootstrapRequester):
-        _require_ready(machine, inventory.cluster())  # (M2)
+        require_ready(machine, inventory.cluster())  # (M2)
     _require_node_name(machine, node_name, inventory, context.policy)  # (M3)
     _require_node(machine, node_name, requester, inventory)  # (M4)
     alarms = _node_ref_alarms(machine, node_name, inventory)  # (M6)
@@ -119,8 +127,8 @@ def verify_unattested_machine(
     return VerifiedMachine(machine=machine, node_name=node_name, alarms=())
 
 
-def _require_ready(machine: Machine, cluster: Cluster) -> None:
-    """M2: require that a first join may happen.
+def require_ready(machine: Machine, cluster: Cluster) -> None:
+    """M2: require that a first join may happen. Raises `Denied` or `Waiting`.
 
     Renewals skip this check: a node that is drained, or whose Cluster is paused, keeps its
     certificate.
@@ -184,10 +192,13 @@ def _inventory_names(machine: Machine, inventory: Inventory, policy: Policy) -> 
             if registration.provider_id == machine.provider_id
             and registration.node_name is not None
         )
-    names = {fold_case(a.address) for a in machine.addresses if a.type in _NAME_ADDRESSES}
-    if policy.machine_name_is_node_name:
-        names.add(machine.name)
-    return frozenset(names)
+    names = address_names(machine)
+    return names | {machine.name} if policy.machine_name_is_node_name else names
+
+
+def address_names(machine: Machine) -> frozenset[str]:
+    """Return the node names that the addresses of a Machine give to it (M3)."""
+    return frozenset(fold_case(a.address) for a in machine.addresses if a.type in _NAME_ADDRESSES)
 
 
 def _require_node(

@@ -57,7 +57,9 @@ def verify_offer(
     verify_version(policy)
 
     # (A1)
-    attestation_key = trace("A1", verify_attestation_key(evidence.ak_public, policy))
+    attestation_key = trace(
+        "A1", verify_attestation_key(evidence.ak_public, policy.attestation_key_schemes)
+    )
 
     # (M5 M1 M2 M3 M4 M6 M7)
     machine = verify_machine(offer.provider_id, node_name, requester, context)

@@ -63,19 +63,30 @@ def parse_request(csr: Csr, kind: CsrKind) -> ParsedRequest:
         Denied: any other defect, with its reason.
 
     """
-    if csr.annotations_size > MAX_ANNOTATIONS:
-        raise TooLarge("the annotations of the request are over 32 KiB")
     if kind is CsrKind.BUILTIN_SERVING:
-        return ParsedKubeletServing(request=_parse_pkcs10(decode_plain_request(csr.request)))
+        return ParsedKubeletServing(request=parse_plain_request(csr))
+    _require_small_annotations(csr)
     der, data = decode_request(csr.request)
     request = _parse_pkcs10(der)
     provider_id = _require_provider_id(request)
-    if kind is CsrKind.CLIENT and request.subject_alt_names is not None:
-        raise ExtensionNotAllowed("a client certificate has no subject alternative names")
+    if kind is CsrKind.CLIENT:
+        require_no_names(request)
     evidence = decode_attestation_data(data)
     if isinstance(evidence, Answer):
         return ParsedAnswer(request=request, provider_id=provider_id, evidence=evidence)
     return ParsedOffer(request=request, provider_id=provider_id, evidence=evidence)
+
+
+def parse_plain_request(csr: Csr) -> Pkcs10:
+    """Parse a request without attestation (P1 to P5). Raises `Denied` for any defect."""
+    _require_small_annotations(csr)
+    return _parse_pkcs10(decode_plain_request(csr.request))
+
+
+def require_no_names(request: Pkcs10) -> None:
+    """P5: require that a client request has no subject alternative names."""
+    if request.subject_alt_names is not None:
+        raise ExtensionNotAllowed("a client certificate has no subject alternative names")
 
 
 def seems_answer(request: bytes) -> bool:
@@ -92,6 +103,11 @@ def seems_answer(request: bytes) -> bool:
     except binascii.Error:
         return False
     return b'"kind":"answer"' in start
+
+
+def _require_small_annotations(csr: Csr) -> None:
+    if csr.annotations_size > MAX_ANNOTATIONS:
+        raise TooLarge("the annotations of the request are over 32 KiB")
 
 
 def _parse_pkcs10(der: bytes) -> Pkcs10:

@@ -66,16 +66,25 @@ def verify_requester(csr: Csr, kind: CsrKind, policy: Policy) -> Requester:
         RequesterNotAllowed: neither a bootstrapper nor a node; for serving, not a node.
 
     """
-    expected = _USAGES[kind]
-    usages = set(csr.usages)
-    if len(usages) != len(csr.usages) or usages - {RSA_USAGE} != expected:
-        raise UsagesNotAllowed(f"usages must be exactly {', '.join(sorted(expected))}")
+    verify_usages(csr, _USAGES[kind])
     if csr.username.startswith(NODE_USER_PREFIX):
         if NODES_GROUP in csr.groups and csr.username != NODE_USER_PREFIX:
             return NodeRequester(node_name=csr.username.removeprefix(NODE_USER_PREFIX))
     elif kind is CsrKind.CLIENT and not csr.groups.isdisjoint(policy.bootstrap_groups):
         return BootstrapRequester(username=csr.username)
     raise RequesterNotAllowed("the requester may not request this kind of certificate")
+
+
+def verify_usages(csr: Csr, expected: frozenset[str]) -> None:
+    """R2: verify that the request has these usages, and no other but the one of RSA keys.
+
+    Raises:
+        UsagesNotAllowed: it has other usages, or one of them twice.
+
+    """
+    usages = set(csr.usages)
+    if len(usages) != len(csr.usages) or usages - {RSA_USAGE} != expected:
+        raise UsagesNotAllowed(f"usages must be exactly {', '.join(sorted(expected))}")
 
 
 def verify_version(policy: Policy) -> None:

@@ -36,7 +36,7 @@ from signer.controller.dependencies import Dependencies
 from signer.controller.rate_limit import ChallengeRateLimiter
 from signer.controller.reconcile import Reconciler
 from signer.controller.requester_share import RequesterShares
-from signer.issue.certificate import CertificateAuthority
+from signer.issue.authority import CertificateAuthority
 from signer.model import ChallengeKeys, ClaimStore, ClusterKey, Csr
 from signer.verify.answer import verify_answer
 from signer.verify.claimed_answer import make_claims

@@ -32,6 +32,8 @@ ELSEWHERE = {
     errors.PolicyMissing: "needs no request at all: tests/unit/signer/controller/test_reconcile.py",
     errors.PolicyConflict: "needs no request: tests/unit/signer/controller/test_reconcile.py",
     errors.PolicyInvalid: "needs no request: tests/unit/signer/controller/test_reconcile.py",
+    errors.AttestationPolicyPresent: "is another program's: tests/unit/signer/insecure",
+    errors.MachineAlreadyCertified: "is another program's: tests/unit/signer/insecure",
     errors.AccessNotAllowed: "the API server decides: tests/unit/signer/verify/test_access.py",
     errors.AccessReviewUnavailable: "is an outage: tests/unit/signer/controller/test_reconcile.py",
     errors.EndorsementKeyQuotaExceeded: "tests/unit/signer/controller/test_key_quota.py",

@@ -272,7 +272,6 @@ def test_the_good_case_passes(scenario: type[Scenario]) -> None:
     assert_issued(scenario)
 
 
-@pytest.mark.filterwarnings("ignore:Attribute's length must be:UserWarning")
 def test_longest_name_passes() -> None:
     assert_issued(longest)
 

@@ -26,7 +26,7 @@ from common.evidence import Answer, decode_attestation_data
 from common.public_keys import PublicKey, public_key_from_area
 from common.tpm.public import EccPoint, PublicArea
 from common.tpm.signature import Signature
-from signer.issue.certificate import CertificateAuthority
+from signer.issue.authority import CertificateAuthority
 from signer.model import Csr
 from signer.policy import Policy, TrustMode
 from signer.verify.weak_keys import reject_weak_key

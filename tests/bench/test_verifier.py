@@ -1,31 +1,36 @@
 """CPU time of an answer compared with its bare cryptographic calls, which take turns in one run.
 
-make bench ARGS=tests/bench/test_verifier.py
+The keys of the TPM were verified with the offer, and are still cached, as between an offer and its
+answer. The last column is the ratio when they are not: the caches are emptied before each answer.
+
+make bench ARGS='-k test_cpu_of_an_answer'
 """
 
+import os
 import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
-from random import Random
 
 from signer.issue.certificate import issue_certificate
+from signer.verify.attestation_key import verify_attestation_key
 from signer.verify.claimed_answer import make_claims
+from signer.verify.endorsement_key import verify_endorsement_key
 from tests.bench.answer_fixtures import Node, certified, issued, ordinary, rsa_only
 from tests.builders import certificates
 from tests.builders.software_tpm import rsa_key
 from tests.fakes.claims import FakeClaimStore, StoredClaims
 
-TURNS = 1500
-GOAL = 2.0
+TURNS = 1000
+GOAL = 1.8
 
 
 def nodes() -> list[tuple[Node, float]]:
     """Make nodes, each with its maximum ratio.
 
-    This maximum is the goal. Nodes without ECC have cheap cryptography, and meet the goal only with
-    an optimized build of Python. Their maximum only prevents unnoticed growth.
+    This maximum is the goal. RSA signatures of an old vendor's chain are so cheap to verify that
+    reading the certificate counts more. That maximum only prevents unnoticed growth.
     """
     root, below = certificates.vendor()
     old_root = certificates.authority("Old Root CA", key=rsa_key(4096))
@@ -34,7 +39,7 @@ def nodes() -> list[tuple[Node, float]]:
     return [
         (ordinary("on record: P-256, EK P-256", 1), GOAL),
         (ordinary("on record: P-256, EK RSA 2048", 0), GOAL),
-        (rsa_only("on record: P-256, a TPM of RSA 2048 alone"), 2.2),
+        (rsa_only("on record: P-256, a TPM of RSA 2048 alone"), GOAL),
         (certified("certified: two authorities of P-384", root, below), GOAL),
         (certified("certified: authorities of RSA 4096, 2048", old_root, old), 2.2),
         (issued("on record, and a certificate by RSA 2048", kubeadm), GOAL),
@@ -42,24 +47,37 @@ def nodes() -> list[tuple[Node, float]]:
 
 
 def test_cpu_of_an_answer() -> None:
-    """The ratio is at most the maximum. The lower quartile of all turns is compared."""
-    lines = [f"{'Verified answers':44}{'bare':>10}{'answer':>12}{'ratio':>9}  (goal: {GOAL:.2f})"]
+    """The ratio is at most the maximum. The fastest of all turns are compared.
+
+    Other processes only add time: they fill the CPU's caches and use its other hyperthread.
+    """
+    head = f"{'bare':>10}{'answer':>12}{'ratio':>9}{'without cache':>15}"
+    lines = [f"{'Verified answers':44}{head}  (goal: {GOAL:.2f})"]
     over = []
     for node, most in nodes():
-        bare, whole = measured(node.bare(), partial(answered, node))
+        bare, whole, first = measured(
+            node.bare(), partial(answered, node), partial(answered_by_a_stranger, node)
+        )
         ratio = whole / bare
-        lines.append(f"  {node.about:42}{bare:>7.0f} us{whole:>9.0f} us{ratio:>9.2f}")
+        lines.append(
+            f"  {node.about:42}{bare:>7.0f} us{whole:>9.0f} us{ratio:>9.2f}{first / bare:>15.2f}"
+        )
         if ratio > most:
             over.append(f"{node.about}: {ratio:.2f} is over {most:.2f}")
     sys.stdout.write("\n" + "\n".join(lines) + "\n")
     assert not over
 
 
-def measured(bare: Callable[[], None], whole: Callable[[], None]) -> tuple[float, float]:
-    """Return the CPU microseconds of this thread for each of two calls."""
-    turns = [(cpu(bare), cpu(whole)) for _ in range(TURNS)]
-    of_bare, of_whole = (sorted(column)[TURNS // 4] for column in zip(*turns, strict=True))
-    return of_bare / 1000, of_whole / 1000
+def measured(
+    bare: Callable[[], None], whole: Callable[[], None], first: Callable[[], None]
+) -> tuple[float, float, float]:
+    """Return the CPU microseconds of this thread for each of three calls, which take turns.
+
+    `first` leaves the caches filled for the next turn.
+    """
+    turns = [(cpu(bare), cpu(whole), cpu(first)) for _ in range(TURNS)]
+    fastest = [min(column) / 1000 for column in zip(*turns, strict=True)]
+    return fastest[0], fastest[1], fastest[2]
 
 
 def cpu(call: Callable[[], None]) -> int:
@@ -67,6 +85,13 @@ def cpu(call: Callable[[], None]) -> int:
     start = time.thread_time_ns()
     call()
     return time.thread_time_ns() - start
+
+
+def answered_by_a_stranger(node: Node) -> None:
+    """Judge the answer of a TPM whose keys are not cached."""
+    verify_attestation_key.cache_clear()
+    verify_endorsement_key.cache_clear()
+    answered(node)
 
 
 def answered(node: Node) -> None:
@@ -82,6 +107,6 @@ def answered(node: Node) -> None:
         not_after=not_after,
         authority=node.authority,
         now=world.now,
-        random=Random(1).randbytes,
+        random=os.urandom,
     )
     make_claims(verified, world.context(), claims=claims, certificate=certificate)

@@ -76,9 +76,10 @@ def build(
     say(f"built {output.name.strip('.')} in {heartbeat.elapsed()} min")
 
 
-def module_directory(go: Path, module: str, *, cwd: Path, environ: Mapping[str, str]) -> Path:
+def module_directory(go: Path, module: str, *, modfile: Path, environ: Mapping[str, str]) -> Path:
     """Return the directory with the sources of a pinned module. Downloads it when needed."""
-    answer = json.loads(_run(go, ["mod", "download", "-json", module], cwd=cwd, environ=environ))
+    arguments = ["mod", "download", f"-modfile={modfile.name}", "-json", module]
+    answer = json.loads(_run(go, arguments, cwd=modfile.parent, environ=environ))
     return Path(answer["Dir"])
 
 

@@ -65,12 +65,22 @@ def kubernetes(version: str) -> Pin:
     Raises:
         UnknownVersion: no go.mod file pins it.
     """
-    pins = {pin.kubernetes: pin for pin in map(read, sorted(KUBERNETES.glob("*.mod")))}
+    return _find(version, KUBERNETES, "k8s.io/kubernetes")
+
+
+def cluster_api(version: str = "") -> Pin:
+    """Return the pin of a Cluster API version, by default of the newest.
+
+    Raises:
+        UnknownVersion: no go.mod file pins it.
+    """
+    if not version:
+        return read(CLUSTER_API / "go.mod")
+    return _find(version, CLUSTER_API, "sigs.k8s.io/cluster-api")
+
+
+def _find(version: str, directory: Path, module: str) -> Pin:
+    pins = {pin.required[module]: pin for pin in map(read, sorted(directory.glob("*.mod")))}
     if version not in pins:
         raise UnknownVersion(f"{version} is not known: must be one of {', '.join(sorted(pins))}")
     return pins[version]
-
-
-def cluster_api() -> Pin:
-    """Return the pin of Cluster API."""
-    return read(CLUSTER_API / "go.mod")

@@ -19,6 +19,7 @@ Steps 3 and 4 run once per machine, for one caller at a time, and continue after
 
 import argparse
 import fcntl
+import hashlib
 import os
 import signal
 import subprocess
@@ -41,8 +42,8 @@ CLUSTER_API = "cluster-api"
 class Tool:
     """A program that is always built from a pinned module."""
 
-    directory: Path
-    """Holds go.mod and go.sum."""
+    modfile: Path
+    """Pins the module; its sums are beside it."""
     module: str
     package: str
     version_variables: tuple[str, ...]
@@ -50,26 +51,25 @@ class Tool:
     tags: str = ""
     """Build tags."""
 
+    def version(self) -> str:
+        """Return the version of the module, and a digest of the Go files next to go.mod, if any."""
+        version = pins.read(self.modfile).required[self.module]
+        ours = b"".join(file.read_bytes() for file in sorted(self.modfile.parent.glob("*.go")))
+        return f"{version}-{hashlib.sha256(ours).hexdigest()[:12]}" if ours else version
+
 
 _CLUSTER_API_MODULE = "sigs.k8s.io/cluster-api"
 _PROMETHEUS_MODULE = "github.com/prometheus/prometheus"
 TOOLS = {
-    # Cluster API's core manager, which is only released as an image.
-    CLUSTER_API: Tool(
-        directory=pins.CLUSTER_API,
-        module=_CLUSTER_API_MODULE,
-        package=f"{_CLUSTER_API_MODULE}/core",
-        version_variables=(f"{_CLUSTER_API_MODULE}/version.gitVersion",),
-    ),
     "clusterctl": Tool(
-        directory=pins.CLUSTER_API,
+        modfile=pins.CLUSTER_API / "go.mod",
         module=_CLUSTER_API_MODULE,
         package=f"{_CLUSTER_API_MODULE}/cmd/clusterctl",
         version_variables=(f"{_CLUSTER_API_MODULE}/version.gitVersion",),
     ),
     **{
         name: Tool(
-            directory=pins.HERE / name,
+            modfile=pins.HERE / name / "go.mod",
             module=module,
             package=f"{module}/cmd/helm",
             version_variables=(f"{module}/internal/version.version",),
@@ -78,7 +78,7 @@ TOOLS = {
     },
     **{
         name: Tool(
-            directory=pins.HERE / "prometheus",
+            modfile=pins.HERE / "prometheus/go.mod",
             module=_PROMETHEUS_MODULE,
             package=f"{_PROMETHEUS_MODULE}/cmd/{name}",
             version_variables=(),
@@ -87,7 +87,16 @@ TOOLS = {
         )
         for name in ("prometheus", "promtool")
     },
+    # VMware's simulator of vCenter Server, in a program of ours.
+    "vcsim": Tool(
+        modfile=pins.HERE / "vcsim/go.mod",
+        module="github.com/vmware/govmomi",
+        package=".",
+        version_variables=(),
+    ),
 }
+
+_TOOL_NAMES = (CLUSTER_API, *TOOLS)
 
 Builder = Callable[[pins.Pin, Sequence[str], Path, Path, Mapping[str, str]], None]
 
@@ -153,36 +162,58 @@ def kubernetes(
 
 
 def tool(name: str, *, environ: Mapping[str, str] = os.environ) -> Path:
-    """Return a program of `TOOLS`, built when it is not in the cache.
+    """Return a program of `TOOLS`, or Cluster API's core manager; build it if it is not cached.
 
     Raises:
         golang.BuildFailed: it could not be built.
     """
-    source = TOOLS[name]
-    pin = pins.read(source.directory / "go.mod")
-    version = pin.required[source.module]
+    source = cluster_api(environ) if name == CLUSTER_API else TOOLS[name]
+    pin = pins.read(source.modfile)
+    version = source.version()
     directory = cache_directory(environ) / f"{name}-{version}"
     if not missing(directory, [name]):
         return directory / name
     with locked(directory):
         if missing(directory, [name]):
-            say(f"building {name} {version} from source: 2 to 4 minutes, once per machine")
+            say(f"building {name} {version} from source: 1 to 4 minutes, once per machine")
             go = golang.find(pin.go, cache_directory(environ), environ)
             stamps = " ".join(f"-X {variable}={version}" for variable in source.version_variables)
-            arguments = [f"-ldflags=-s -w {stamps}", f"-tags={source.tags}", source.package]
+            arguments = [f"-modfile={source.modfile.name}", f"-ldflags=-s -w {stamps}"]
+            arguments += [f"-tags={source.tags}", source.package]
             partial = directory / f".{name}"
-            golang.build(go, arguments, cwd=source.directory, output=partial, environ=environ)
+            golang.build(go, arguments, cwd=source.modfile.parent, output=partial, environ=environ)
             partial.replace(directory / name)
     return directory / name
 
 
+def cluster_api(environ: Mapping[str, str]) -> Tool:
+    """Return Cluster API's core manager in the version of CLUSTER_API_VERSION, or in the newest.
+
+    It is only released as an image.
+    """
+    pin = pins.cluster_api(environ.get("CLUSTER_API_VERSION", ""))
+    return Tool(
+        modfile=pin.modfile,
+        module=_CLUSTER_API_MODULE,
+        package=f"{_CLUSTER_API_MODULE}/{_core(pin)}".rstrip("/"),
+        version_variables=(f"{_CLUSTER_API_MODULE}/version.gitVersion",),
+    )
+
+
 def crds(*, environ: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
     """Return the directories with the CRDs of Cluster API's core and of its kubeadm bootstrap."""
-    pin = pins.cluster_api()
+    pin = pins.cluster_api(environ.get("CLUSTER_API_VERSION", ""))
     go = golang.find(pin.go, cache_directory(environ), environ)
-    module = "sigs.k8s.io/cluster-api"
-    source = golang.module_directory(go, module, cwd=pins.CLUSTER_API, environ=environ)
-    return source / "core/config/crd/bases", source / "bootstrap/kubeadm/config/crd/bases"
+    source = golang.module_directory(go, _CLUSTER_API_MODULE, modfile=pin.modfile, environ=environ)
+    return (
+        source / _core(pin) / "config/crd/bases",
+        source / "bootstrap/kubeadm/config/crd/bases",
+    )
+
+
+def _core(pin: pins.Pin) -> str:
+    """Return the directory of the core manager, which was the root of the module until v1.13."""
+    return "core" if pins.parse(pin.cluster_api) >= (1, 14) else ""
 
 
 def missing(directory: Path, programs: Sequence[str]) -> list[str]:
@@ -234,13 +265,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--version", default=pins.newest(), help="default: %(default)s")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument(
-        "--need", help=f"'all', a list of programs with commas, or one of {', '.join(TOOLS)}"
+        "--need", help=f"'all', a list of programs with commas, or one of {', '.join(_TOOL_NAMES)}"
     )
     what.add_argument(
         "--crds", action="store_true", help="print the directories with the CRDs of Cluster API"
     )
     arguments = parser.parse_args()
-    if arguments.need and arguments.need not in TOOLS:
+    if arguments.need and arguments.need not in _TOOL_NAMES:
         arguments.need = ALL if arguments.need == "all" else arguments.need.split(",")
         if unknown := set(arguments.need) - set(ALL):
             parser.error(f"{', '.join(unknown)}: unknown; must be among {', '.join(ALL)}")

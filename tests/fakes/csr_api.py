@@ -21,7 +21,7 @@ from authenticator.model import ApiCredential, Csr, CsrRequest, Token
 from common import evidence
 from common.binding import answer_extra_data
 from common.challenge import Challenge, encode_challenge
-from common.csr import allow_long_common_names, decode_request, node_subject
+from common.csr import decode_request, node_subject
 from common.names import (
     CHALLENGE_ANNOTATION,
     PENDING_REASON_ANNOTATION,
@@ -58,10 +58,7 @@ class Issuance:
 
     def issue(self, pkcs10: bytes, key: ec.EllipticCurvePrivateKey, now: float) -> bytes:
         """Return a certificate for a request."""
-        with allow_long_common_names():
-            return self._issue(parse_pkcs10(pkcs10), key, now)
-
-    def _issue(self, request: Pkcs10, key: ec.EllipticCurvePrivateKey, now: float) -> bytes:
+        request = parse_pkcs10(pkcs10)
         names = [
             x509.NameAttribute(attribute.oid, attribute.value, _validate=False)
             for attribute in node_subject(self.node_name or request.node_name)
@@ -170,8 +167,7 @@ class FakeCluster:
         ends = leaf.not_valid_after_utc
         if requester.certificate in self.revoked or not leaf.not_valid_before_utc <= now < ends:
             raise Unauthorized("401")
-        with allow_long_common_names():
-            return str(leaf.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
+        return str(leaf.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
 
     def annotate(self, name: str, key: str, value: str) -> None:
         """Write an annotation."""

@@ -1,7 +1,8 @@
 """Platforms in memory: what they answer about each instance."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from common.errors import AttestationError
 from signer.policy import PlatformRules
@@ -9,6 +10,11 @@ from signer.policy import PlatformRules
 RULES = PlatformRules(
     type="metal", credentials_file="/etc/signer/metal", locations=frozenset({"rack-1"})
 )
+
+
+def with_file(credentials_file: Path) -> PlatformRules:
+    """Return the rules of a policy that names this file."""
+    return replace(RULES, credentials_file=str(credentials_file))
 
 
 @dataclass(slots=True)

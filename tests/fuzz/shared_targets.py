@@ -12,7 +12,6 @@ from cryptography.x509.oid import NameOID
 from common import evidence
 from common.challenge import decode_challenge, encode_challenge
 from common.csr import (
-    allow_long_common_names,
     decode_plain_request,
     decode_request,
     encode_request,
@@ -175,10 +174,9 @@ def _require_same(request: Pkcs10) -> None:
     if not any(isinstance(name, OtherGeneralName) for name in request.subject_alt_names or ()):
         # The content of other name types does not matter: no request may have them.
         assert _written(der.parse(request.der)) == request.der
-    with allow_long_common_names():
-        other = x509.load_der_x509_csr(request.der)
-        names = {attribute.oid: attribute.value for attribute in other.subject}
-        assert len(list(other.subject)) == 2
+    other = x509.load_der_x509_csr(request.der)
+    names = {attribute.oid: attribute.value for attribute in other.subject}
+    assert len(list(other.subject)) == 2
     assert names[NameOID.ORGANIZATION_NAME] == NODES_GROUP
     assert names[NameOID.COMMON_NAME] == NODE_USER_PREFIX + request.node_name
     assert other.public_key() == request.public_key

@@ -36,6 +36,20 @@ class Call:
         return items
 
 
+def call_operator(kubeconfig: Path, *arguments: str | Path, stdin: str = "") -> Call:
+    """Run the program with a kubeconfig of the management cluster."""
+    done = subprocess.run(
+        [OPERATOR, *arguments],
+        input=stdin,
+        env={"PATH": os.defpath, "KUBECONFIG": str(kubeconfig)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=CALL_SECONDS,
+    )
+    return Call(done.returncode, done.stdout, done.stderr)
+
+
 @dataclass(frozen=True, slots=True)
 class Operator:
     """A person with a kubeconfig of the management cluster."""
@@ -45,16 +59,7 @@ class Operator:
 
     def call(self, *arguments: str | Path, stdin: str = "") -> Call:
         """Run the program and return its result; stdin is not a terminal."""
-        done = subprocess.run(
-            [OPERATOR, *arguments],
-            input=stdin,
-            env={"PATH": os.defpath, "KUBECONFIG": str(self.kubeconfig)},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=CALL_SECONDS,
-        )
-        return Call(done.returncode, done.stdout, done.stderr)
+        return call_operator(self.kubeconfig, *arguments, stdin=stdin)
 
     def list(self, *arguments: str | Path) -> Sequence[dict[str, Any]]:
         """Run a command that succeeds, and return its items."""

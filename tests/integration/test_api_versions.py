@@ -17,6 +17,7 @@ from tests.harness.tpm import SoftwareTpm, TrustDomain
 from tests.harness.workload import WorkloadCluster
 from tests.integration import csrs
 from tests.integration.moves import Site
+from tests.integration.test_node_labels import NODES, body_of
 
 OLD: Final = "v1beta1"
 NEW: Final = "v1beta2"
@@ -100,12 +101,42 @@ def in_old_version(body: Object) -> Object:
     return {**body, "apiVersion": f"{objects.CORE}/{OLD}", "status": {**addresses, **ready}}
 
 
+def status_of(management: OneVersion, node: Node) -> Object:
+    """Return the status of the Machine."""
+    path = f"/apis/{objects.CORE}/{management.version}/namespaces/{node.tenant.namespace}"
+    status: Object = management.admin.get(f"{path}/machines/{node.name}")["status"]
+    return status
+
+
 def attested(management: OneVersion, node: Node) -> Object:
     """Return the condition KubeletAttested of the Machine; empty without one."""
-    path = f"/apis/{objects.CORE}/{management.version}/namespaces/{node.tenant.namespace}"
-    status = management.admin.get(f"{path}/machines/{node.name}")["status"]
+    status = status_of(management, node)
     conditions = (status.get(NEW, {}) if management.version == OLD else status).get("conditions")
     return next((c for c in conditions or () if c["type"] == "KubeletAttested"), {})
+
+
+@pytest.mark.parametrize("management", [NEW], indirect=True)
+def test_condition_stays_while_cluster_api_writes_the_machine(
+    management: OneVersion, node: Node, tmp_path: Path
+) -> None:
+    """The manager writes the reference to the Node and its own conditions into the same status."""
+    tenant = node.tenant
+    # Cluster API labels Nodes, which the signer's role does not allow.
+    config = tenant.workload.admin_config.read_text(encoding="utf-8")
+    management.replace_secret(tenant.namespace, tenant.name, "kubeconfig", {"value": config})
+    with Signer(Site(management), tmp_path / "signer"), management.cluster_api(tenant.namespace):
+        assert node.call().status == 0
+        wait_until(
+            lambda: attested(management, node).get("status") == "True",
+            what="the Machine has KubeletAttested",
+        )
+        tenant.workload.admin.create(NODES, body_of(node))
+        wait_until(
+            lambda: status_of(management, node).get("nodeRef") == {"name": node.name},
+            what="Cluster API has found the Node",
+            seconds=120,
+        )
+        assert attested(management, node)["status"] == "True"
 
 
 def test_node_joins_and_renews_with_one_version_of_cluster_api(

@@ -16,6 +16,7 @@ from tests.integration import csrs
 from tests.integration.operator_calls import Operator, cluster_of
 from tests.integration.scripted_node import Script
 from tests.integration.test_credential_ids import renewed, with_stolen_authority
+from tests.integration.test_operator_commands import key_of, register
 
 POLICY = str(PACKAGING / "credential-policy.yaml")
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -131,6 +132,28 @@ def test_ban_now_says_why_a_certificate_does_not_end(fleet: Fleet, machines: Mac
     assert call.status == 3
     assert call.output.endswith(": banned\n")
     assert "did not end: the admission policy is not installed" in call.complaint
+
+
+@pytest.mark.usefixtures("strict")
+def test_replace_now_ends_the_certificate_of_the_old_tpm_only(
+    fleet: Fleet, machines: Machines
+) -> None:
+    node = machines.known()
+    operator = Operator(fleet, fleet.management.admin_config)
+    assert register(operator, node, f"sha256:{key_of(node)}").status == 0
+    assert node.call().status == 0
+    old = client_of(node)
+    assert not is_refused(old, node.name)
+    repaired = machines.power_on(name=node.name)
+    call = operator.call("replace", key_of(node), f"sha256:{key_of(repaired)}", "--now", "--yes")
+    assert call.status == 0, call.complaint
+    assert f"is replaced by {key_of(repaired)}\n" in call.output
+    assert "the node can no longer write with its certificates" in call.output
+    wait_until(lambda: is_refused(old, node.name), what="the API server has the list")
+    wait_until(lambda: repaired.call().status == 0, what="the repaired node joins")
+    new = client_of(repaired)
+    wait_until(lambda: not is_refused(new, node.name), what="the repaired node can write")
+    assert is_refused(old, node.name)
 
 
 @pytest.mark.usefixtures("strict")

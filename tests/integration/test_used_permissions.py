@@ -1,4 +1,4 @@
-"""The shipped permissions are those that the signer uses: the audit logs of API servers say so."""
+"""The shipped permissions are those that are used: the audit logs of API servers say so."""
 
 import base64
 import json
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from signer.verify.request import ENTRY_GROUP, ENTRY_USER
 from tests.harness import clocks, objects
 from tests.harness.client import ApiError, Client, documents
 from tests.harness.fleet import WorkloadTenant
@@ -22,8 +23,12 @@ from tests.harness.tpm import SoftwareTpm, TrustDomain
 from tests.harness.workload import PACKAGING, SIGNER, WorkloadCluster
 from tests.integration import csrs
 from tests.integration.moves import Site
+from tests.integration.operator_calls import call_operator
 from tests.integration.policies import POLICIES
 from tests.integration.scripted_node import Script
+from tests.integration.test_bindings import BINDINGS, create_binding
+from tests.integration.test_credential_policy import client_of
+from tests.integration.test_node_labels import NODES, body_of, labels_of
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -31,7 +36,10 @@ Right = tuple[str, str, str]
 """API group, resource or subresource, and verb."""
 
 NAME = "audited"
-USERS = (f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}", SIGNER)
+ACCOUNT_USER = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
+OPTIONAL = ("node-labels-rbac.yaml", "binding-removal-rbac.yaml", "credential-policy.yaml")
+"""Files with further rights of the signer in a workload cluster."""
+ENTRY = "entry-credential.yaml"
 LATER = timedelta(hours=30)
 """Claims are deleted a day late. The certificates of the API servers are valid for two days."""
 KEY = "5" * 64
@@ -40,17 +48,20 @@ API = "attestation.cluster.x-k8s.io/v1alpha1"
 
 
 def audit_flags(directory: Path) -> list[str]:
-    """Return flags that log every request of the signer."""
+    """Return flags that log every request of the signer, and of the entry credential."""
     policy = {
         "apiVersion": "audit.k8s.io/v1",
         "kind": "Policy",
         "omitStages": ["RequestReceived"],
-        "rules": [{"level": "Metadata", "users": list(USERS)}, {"level": "None"}],
+        "rules": [
+            {"level": "Metadata", "users": [ACCOUNT_USER, SIGNER, ENTRY_USER]},
+            {"level": "None"},
+        ],
     }
     (directory / "audit.yaml").write_text(yaml.safe_dump(policy), encoding="utf-8")
     return [
         f"--audit-policy-file={directory / 'audit.yaml'}",
-        f"--audit-log-path={directory / 'signer-audit.log'}",
+        f"--audit-log-path={directory / 'used-rights.log'}",
     ]
 
 
@@ -117,14 +128,16 @@ def granted(file: str) -> set[Right]:
     }
 
 
-def used(directory: Path, rights: set[Right]) -> tuple[set[Right], set[Right]]:
-    """Return what the signer asked for, and what of it was forbidden."""
+def used(directory: Path, user: str, rights: set[Right]) -> tuple[set[Right], set[Right]]:
+    """Return what a user asked for, and what of it was forbidden."""
     asked, forbidden = set[Right](), set[Right]()
-    complete, _, _ = (directory / "signer-audit.log").read_text("utf-8").rpartition("\n")
+    complete, _, _ = (directory / "used-rights.log").read_text("utf-8").rpartition("\n")
     for event in map(json.loads, complete.splitlines()):
         target = event.get("objectRef")
-        # The harness asks with the signer's token whether RBAC is applied.
-        if target is None or target["resource"] == "selfsubjectaccessreviews":
+        # Every user may ask about itself. The harness asks so whether RBAC is applied.
+        if target is None or target["resource"].startswith("selfsubject"):
+            continue
+        if event["user"]["username"] != user:
             continue
         names = [target["resource"], target.get("subresource")]
         right = (target.get("apiGroup", ""), "/".join(filter(None, names)), event["verb"])
@@ -257,8 +270,67 @@ def test_signer_uses_the_permissions_of_the_packaging_and_no_others(
     later = Signer(site, tmp_path / "later").use_policy_objects().use_secure_metrics()
     later.environment = os.environ | clocks.shifted(LATER.total_seconds())
     clean_up_later(management, node, later)
-    for cluster, file in ((management, "management-rbac.yaml"), (workload, "workload-rbac.yaml")):
+    for cluster, user, file in (
+        (management, ACCOUNT_USER, "management-rbac.yaml"),
+        (workload, SIGNER, "workload-rbac.yaml"),
+    ):
         rights = granted(file)
-        asked, forbidden = used(cluster.directory, rights)
+        asked, forbidden = used(cluster.directory, user, rights)
         assert (forbidden, asked - rights) == (set(), set())
         assert unused(rights, asked) == set(), file
+
+
+def join_with_entry_credential(management: ManagementCluster, node: Node) -> None:
+    """Join with the token that kube-controller-manager writes for the entry credential.
+
+    The first call ends while the node waits, so the second one reads the request again.
+    """
+    workload = node.tenant.workload
+    workload.start_controllers()
+    workload.kubectl("apply", "--server-side", "-f", str(PACKAGING / ENTRY))
+    secret = "/api/v1/namespaces/node-attestation-entry/secrets/entry-token"
+    wait_until(lambda: "token" in workload.admin.get(secret).get("data", {}), what="the token")
+    node.give_token(base64.b64decode(workload.admin.get(secret)["data"]["token"]).decode())
+    node.settings = {"timeoutSeconds": 15}
+    assert "EndorsementKeyNotRegistered" in node.call().complaint
+    machine = f"/apis/{objects.CORE}/v1beta2/namespaces/{NAME}/machines/{NAME}"
+    management.admin.patch(machine, {"metadata": {"annotations": node.registration()}})
+    wait_until(lambda: node.call().status == 0, what="the node joins", seconds=120)
+
+
+def use_optional_rights(management: ManagementCluster, node: Node) -> None:
+    """Let the signer label a Node, delete a binding, and end a certificate for writes."""
+    workload = node.tenant.workload
+    client_of(node).create(NODES, body_of(node))
+    wait_until(lambda: bool(labels_of(workload.admin, NAME)), what="the Node is labeled")
+    create_binding(workload, "approves-all")
+    binding = f"{BINDINGS}/approves-all"
+    wait_until(lambda: is_gone(workload.admin, binding), what="the binding is deleted", seconds=120)
+    name = f"{NAME}/{NAME}/{NAME}"
+    call = call_operator(
+        management.admin_config, "ban", name, "--reason", "stolen", "--now", "--yes"
+    )
+    assert call.status == 0, call.complaint
+
+
+def test_optional_files_grant_what_is_used_and_no_more(
+    management: AuditedManagement, workload: AuditedWorkload, node: Node, tmp_path: Path
+) -> None:
+    for file in OPTIONAL:
+        workload.kubectl("apply", "--server-side", "-f", str(PACKAGING / file))
+    store_policy(
+        management,
+        nodeLabels="Enabled",
+        renewals={"publishCredentials": True},
+        bootstrapGroups=["system:bootstrappers", ENTRY_GROUP],
+    )
+    with Signer(Site(management), tmp_path / "signer").use_policy_objects():
+        join_with_entry_credential(management, node)
+        use_optional_rights(management, node)
+    optional = {right for file in OPTIONAL for right in granted(file)}
+    rights = optional | granted("workload-rbac.yaml")
+    asked, forbidden = used(workload.directory, SIGNER, rights)
+    assert (forbidden, asked - rights, unused(optional, asked)) == (set(), set(), set())
+    rights = granted(ENTRY)
+    asked, forbidden = used(workload.directory, ENTRY_USER, rights)
+    assert (forbidden, asked - rights, unused(rights, asked)) == (set(), set(), set())

@@ -30,6 +30,7 @@ declare -A reason=(
   [mandoc]="checks the man pages"
   [systemd]="systemd-analyze checks the units of the node packages"
   [debootstrap]="makes the Debian systems that boot under systemd in tests"
+  [curl]="downloads the CPython of the bundled packages"
   [util-linux]="unshare and nsenter: namespaces of tests"
 )
 

@@ -105,6 +105,21 @@ def test_reasons_appear_where_the_documentation_says(
     assert row == f"| {family} | {' | '.join(shown)} | {line.levelname.lower()} |"
 
 
+def test_author_of_a_ban_is_shown_only_as_yaml() -> None:
+    """docs/reasons.md said that `kubectl get endorsementkey` shows who banned a key."""
+    crd = yaml.safe_load((PACKAGING / "crds/endorsementkeys.yaml").read_text(encoding="utf-8"))
+    [version] = crd["spec"]["versions"]
+    spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    members = {f".spec.banned.{name}" for name in spec["banned"]["properties"]}
+    assert members == {".spec.banned.reason", ".spec.banned.by", ".spec.banned.since"}
+    columns = {column["jsonPath"] for column in version["additionalPrinterColumns"]}
+    assert columns & members == {".spec.banned.reason"}
+    assert (
+        "`kubectl get endorsementkey NAME` shows the reason of the ban, and with `-o yaml` also its"
+        " author and time." in prose("docs/reasons.md")
+    )
+
+
 def test_no_annotation_with_an_endorsement_key_is_written_to_a_csr() -> None:
     """docs/protocol.md said that the signer writes one."""
     fixture = ReconcilerFixture()
@@ -191,9 +206,15 @@ def test_versions_are_those_of_the_tests() -> None:
     text = raw("docs/versions.md")
     [versions] = re.findall(r"^VERSIONS := (.+)$", raw("Makefile"), re.MULTILINE)
     assert f"| {', '.join(versions.split())} (`make test-versions`) |" in text
-    assert f"| {pins.cluster_api().cluster_api} |" in text
+    [oldest] = re.findall(r"^OLDEST_CLUSTER_API := (.+)$", raw("Makefile"), re.MULTILINE)
+    newest = pins.cluster_api().cluster_api
+    assert f"| {newest}; {pins.cluster_api(oldest).cluster_api} (`make test-cluster-api`) |" in text
     [python] = re.findall(r'requires-python = ">=(.+)"', raw("pyproject.toml"))
     assert f"| {python} or newer |" in text
+    package = raw("packaging/node/package/nfpm.yaml")
+    assert f"python3 (>= {python})" in package
+    [beyond] = re.findall(r"python3 \(<< 3\.(\d+)\)", package)
+    assert f"| Python on nodes | {python} to 3.{int(beyond) - 1}, or " in text
 
 
 def test_permissions_file_does_not_ask_to_replace_the_secret_of_cluster_api() -> None:

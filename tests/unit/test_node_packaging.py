@@ -189,8 +189,18 @@ def test_guide_has_every_setting_and_no_other() -> None:
 def test_guide_has_every_file_that_is_shipped() -> None:
     units = " ".join(re.findall(r"^\| `\S+[./][^|]+\|", GUIDE, re.MULTILINE)).replace("…", "")
     for path in NODE.rglob("*.*"):
-        if path.suffix in {".conf", ".timer", ".1", ".env"} and path.name != "kubelet.conf":
+        if path.parent.name == "insecure" or path.name == "kubelet.conf":
+            continue
+        if path.suffix in {".conf", ".timer", ".1", ".env"}:
             assert path.name.removeprefix("kubelet-authenticator-tpm") in units, path
+
+
+def test_packages_do_not_have_the_insecure_join() -> None:
+    """tree.sh names each directory that the deb and the rpm have files from."""
+    tree = (NODE / "package/tree.sh").read_text(encoding="utf-8")
+    assert re.findall(r"\$node/(\w+|kubelet\.conf\.d)/", tree)
+    assert "insecure" not in tree
+    assert "$node/*" not in tree
 
 
 def test_guide_has_every_library_of_the_packages() -> None:

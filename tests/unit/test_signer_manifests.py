@@ -46,6 +46,20 @@ def test_manifests_have_the_present_permissions(kind: str) -> None:
     }
 
 
+def test_insecure_signer_is_in_no_manifest_but_its_own() -> None:
+    files = [*(PACKAGING / "chart").rglob("*.*"), *(PACKAGING / "manifests").glob("*.yaml")]
+    assert len(files) > len(RENDERED)
+    named = [file for file in files if "insecure-signer" in file.read_text(encoding="utf-8")]
+    assert named == []
+
+
+def test_insecure_signer_reads_the_secrets_of_one_cluster_only() -> None:
+    roles = objects(PACKAGING / "insecure-signer.yaml", "Role")
+    [rules] = [role["rules"] for role in roles.values()]
+    secrets = [rule for rule in rules if "secrets" in rule["resources"]]
+    assert [rule["resourceNames"] for rule in secrets] == [["dev-ca", "dev-kubeconfig"]]
+
+
 def test_alert_names_every_reason_that_raises_an_alarm() -> None:
     """The list lacked RequesterCredentialUnknown: only `make test-chart` compared it."""
     file = PACKAGING / "chart/files/alerts.yaml"

@@ -3,8 +3,8 @@
 #
 # Usage: bundle-python.sh TREE PYTHON
 #
-# PYTHON is the directory of a relocatable CPython 3.11 to 3.14, with bin/python3 and lib/python3.*: `python` in an
-# archive install_only_stripped of python-build-standalone. Compare the archive with its pinned SHA-256 before.
+# PYTHON is the directory of a relocatable CPython 3.11 to 3.14, with bin/python3 and lib/python3.*. fetch-python.sh
+# makes it.
 set -euo pipefail
 
 usage="usage: bundle-python.sh TREE PYTHON"
@@ -25,7 +25,7 @@ cp --recursive "$python/lib" "$program/python/lib"
   cd "$program/python/lib"
   # Tests, graphics, installers, and what only builds use.
   rm -rf pkgconfig python3.*/{test,idlelib,tkinter,turtledemo,ensurepip,lib2to3,pydoc_data,site-packages,dist-packages} \
-    python3.*/config-* ./*.a
+    python3.*/config-* ./*.a ./{tcl,tk,itcl,thread,libtcl,libtk}[0-9]*
   find . -name __pycache__ -prune -exec rm -rf {} +
 )
 sed --in-place "1s|^#!/usr/bin/python3 |#!$interpreter |" "$program"/bin/*

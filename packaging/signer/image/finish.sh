@@ -12,7 +12,8 @@ standard=$(echo "$root"/usr/lib/python3.*)
 # The program of the nodes and the commands of operators are in the same Python package.
 rm -rf "$modules/authenticator" "$modules/signer/operator_cli" "$root"/usr/local/bin/kubelet-authenticator-tpm*
 # Scripts of base-files need a shell.
-find "$root/usr/bin" "$root/usr/sbin" "$root/usr/local/bin" ! -type d ! -name 'python3*' ! -name node-attestation-signer -delete
+find "$root/usr/bin" "$root/usr/sbin" "$root/usr/local/bin" ! -type d ! -name 'python3*' \
+  ! -name node-attestation-signer ! -name node-attestation-insecure-signer -delete
 rm -rf "$root/usr/share/man" "$root/usr/share/info" "$root/usr/share/lintian" "$root/usr/share/base-files" \
   "$root/usr/share/bug" "$root/usr/share/binfmts" "$root/etc/profile.d" "$root/etc/update-motd.d"
 find "$root/usr/share/doc" ! -type d ! -name copyright -delete

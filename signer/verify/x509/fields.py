@@ -181,10 +181,11 @@ def _extensions(wrapped: bytes) -> Mapping[str, Extension]:
     extensions: dict[str, Extension] = {}
     for element in children(single_element(wrapped)) if wrapped else ():
         name, *flags, value = children(element)
-        if value[0] != OCTET_STRING or oid(name) in extensions:
+        identifier = oid(name)
+        if value[0] != OCTET_STRING or identifier in extensions:
             raise CertificateMalformed("an extension is repeated or has no value")
         critical = any(tag == BOOLEAN and content != b"\0" for tag, content, _ in flags)
-        extensions[oid(name)] = Extension(critical=critical, value=value[1])
+        extensions[identifier] = Extension(critical=critical, value=value[1])
     return extensions
 
 

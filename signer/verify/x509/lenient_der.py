@@ -35,23 +35,23 @@ def elements(data: bytes) -> Iterator[Element]:
 
     Raises CertificateMalformed.
     """
-    position = 0
-    while position < len(data):
+    position, end = 0, len(data)
+    while position < end:
         start, tag = position, data[position]
-        if tag & _TAG_NUMBER_BITS == _TAG_NUMBER_BITS or len(data) < position + 2:
+        if tag & _TAG_NUMBER_BITS == _TAG_NUMBER_BITS or end < position + 2:
             raise CertificateMalformed("a tag or a length is not supported")
         size = data[position + 1]
         position += 2
         if size & 0x80:
             count = size & 0x7F
-            if not 1 <= count <= 4 or len(data) < position + count:  # noqa: PLR2004 - 4 GiB
+            if not 1 <= count <= 4 or end < position + count:  # noqa: PLR2004 - 4 GiB
                 raise CertificateMalformed("a length is indefinite or too large")
             size = int.from_bytes(data[position : position + count], "big")
             position += count
-        if len(data) < position + size:
+        content, position = position, position + size
+        if end < position:
             raise CertificateMalformed("the data ends early")
-        yield tag, data[position : position + size], data[start : position + size]
-        position += size
+        yield tag, data[content:position], data[start:position]
 
 
 def single_element(data: bytes) -> Element:

@@ -16,6 +16,9 @@ class Costs:
     """Of the signer: the same nodes again."""
     offer_share: float = 0.3
     """Of `join` and `renewal`: one of five or six calls, the first verification, MakeCredential."""
+    discarded_offer: float = 0.4 * MILLISECOND
+    """Of the signer, for an offer that is older than `MAX_OFFER_AGE`: 0.36 to 0.42 ms to parse and
+    ignore one, where a challenge without its write took 1.55 to 1.72 ms (busy machine)."""
     claims_of_join: float = 17.5 * MILLISECOND
     """Of the management cluster's API server and etcd: `make bench ARGS='-k claim_writes'`, on a
     busy machine (load 14 on 2 CPUs), so rather too high."""

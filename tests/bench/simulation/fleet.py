@@ -14,6 +14,7 @@ from typing import Final
 from authenticator.enroll.exchange import MAX_BACKOFF_SECONDS, OFFER_TTL_SECONDS
 from authenticator.model import EXCHANGE_TTL_SECONDS
 from common.errors import AttestationError
+from signer.controller.offers import MAX_OFFER_AGE
 from signer.controller.rate_limit import BURST, QPS
 from signer.verify.answer import CHALLENGE_MAX_AGE
 from tests.bench.simulation.costs import WRITES_OF_JOIN, WRITES_OF_RENEWAL, Costs
@@ -181,9 +182,11 @@ class Fleet:
         self._push(filed, self._offer, exchange)
 
     def _offer(self, now: float, exchange: Exchange) -> None:
-        """Verify an offer and write its challenge."""
-        work = self._work(exchange) * self._costs.offer_share
-        exchange.challenged = self._signer(exchange).serve(now, work)
+        """Verify an offer and write its challenge, unless its node has discarded it."""
+        signer, work = self._signer(exchange), self._work(exchange) * self._costs.offer_share
+        if signer.start(now) - now > MAX_OFFER_AGE.total_seconds():
+            work = self._costs.discarded_offer
+        exchange.challenged = signer.serve(now, work)
         seen = self._scenario.workload_outage.over(exchange.challenged + self._costs.network)
         if seen > exchange.began + OFFER_TTL_SECONDS:
             give_up = max(now, exchange.began + OFFER_TTL_SECONDS)

@@ -2,6 +2,8 @@
 
 import platform
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -99,6 +101,15 @@ def install(  # noqa: PLR0913 - the package and its Python are those of `make pa
         import_everything(merged, python)
         _apt_install(merged, _TCTI)
     return upper, root
+
+
+@contextmanager
+def without_package(suite: str, directory: Path) -> Iterator[Path]:
+    """Mount a system that has what the package needs, except Python and the package."""
+    root = clean_root(suite, _SYSTEM, (*_DEPENDENCIES, _TCTI, "rpm"))
+    with overlay(directory / "mounts", directory / "system", (root,)) as merged:
+        _apt_install(merged, *_DEPENDENCIES[1:])
+        yield merged
 
 
 def _apt_install(root: Path, *packages: str) -> None:

@@ -37,13 +37,20 @@ def dangling(directory: str, names: list[str]) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the deb of the variant."""
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the tree of the variant."""
     directory = tmp_path_factory.mktemp("bundled")
     tree = directory / "tree"
     shutil.copytree(TREE, tree, symlinks=True)
     python = relocatable_python(directory / "python")
     output(BUILD / "bundle-python.sh", tree, python)
+    return tree
+
+
+@pytest.fixture(scope="module")
+def package(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the deb of the variant."""
+    directory = tmp_path_factory.mktemp("package")
     output(BUILD / "pack.sh", tree, directory, "deb")
     [deb] = directory.glob(f"{packages.NAME}-bundled_*.deb")
     return deb
@@ -82,3 +89,19 @@ def test_python_of_another_version_is_refused(tmp_path: Path) -> None:
     )  # fmt: skip
     assert refused.returncode == 1
     assert "must have a CPython 3.11 to 3.14" in refused.stderr
+
+
+def test_system_extension_gives_a_read_only_system_the_program(tree: Path, tmp_path: Path) -> None:
+    """systemd-sysext merges the extension into /usr, in a mount namespace of its own."""
+    extension = tmp_path / packages.NAME
+    output(BUILD / "sysext.sh", tree, extension)
+    program = f"{DIRECTORY}/bin/kubelet-authenticator-tpm-full"
+    with packages.without_package(SUITES[0], tmp_path) as system:
+        shutil.copytree(extension, system / "var/lib/extensions" / packages.NAME, symlinks=True)
+        # As in a booted system: /run is a mount point, and the mounts of a child appear here.
+        prepare = "mount --make-rshared /; mount -t tmpfs tmpfs /run"
+        merge = f"{prepare}; systemd-sysext --root={system} merge"
+        inside = f"{program} --version; kubelet-authenticator-tpm --help; ! touch /usr/written"
+        script = f"{merge}; chroot {system} sh -ec '{inside}'"
+        shown = output("unshare", "--mount", "sh", "-ec", script)
+    assert shown.startswith("kubelet-authenticator-tpm ")

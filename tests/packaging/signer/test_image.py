@@ -20,7 +20,12 @@ from tests.packaging.signer.pod import Pod
 from tests.packaging.signer.version import PROJECT
 
 DIST: Final = PROJECT / "dist"
-PROGRAMS: Final = {"python3", "python3.13", "node-attestation-signer"}
+PROGRAMS: Final = {
+    "python3",
+    "python3.13",
+    "node-attestation-signer",
+    "node-attestation-insecure-signer",
+}
 
 
 @pytest.fixture(scope="session")

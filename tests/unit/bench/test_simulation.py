@@ -79,6 +79,15 @@ def test_outage_of_less_than_a_fifth_of_the_lifetime_loses_no_node() -> None:
     assert run(signers_out(0.3)).lost > 0
 
 
+def test_offers_that_their_nodes_have_discarded_cost_the_signers_little() -> None:
+    """After an outage of two days the signers verified them for 40 minutes."""
+    outage = run(signers_out(0.2))
+    work = sum(sum(server.busy.values()) for server in outage.signers)
+    expired_offers = outage.expired * COSTS.renewal * COSTS.offer_share
+    assert outage.expired > outage.issued
+    assert work < outage.issued * COSTS.renewal + expired_offers / 2
+
+
 def test_management_outage_shorter_than_an_exchange_costs_no_exchange() -> None:
     scenario = Scenario(
         name="", lifetime=HOUR, duration=3 * HOUR, management_outage=Outage(HOUR, HOUR + 600)

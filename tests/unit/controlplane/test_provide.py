@@ -239,6 +239,29 @@ def test_every_pinned_version_names_its_etcd() -> None:
         assert pin.go >= (1, 24)
 
 
+@pytest.mark.parametrize(
+    ("version", "package"),
+    [
+        ("", "sigs.k8s.io/cluster-api/core"),
+        ("v1.14.2", "sigs.k8s.io/cluster-api/core"),
+        ("v1.12.4", "sigs.k8s.io/cluster-api"),
+    ],
+)
+def test_environment_chooses_the_version_of_cluster_api(
+    environ: dict[str, str], version: str, package: str
+) -> None:
+    """The main package of the core manager moved in v1.14."""
+    chosen = provide.cluster_api(environ | {"CLUSTER_API_VERSION": version})
+    assert chosen.package == package
+    assert pins.read(chosen.modfile).cluster_api == (version or "v1.14.2")
+
+
+def test_unknown_version_of_cluster_api_is_refused(environ: dict[str, str]) -> None:
+    """Only pinned versions are provided."""
+    with pytest.raises(pins.UnknownVersion, match=r"v1\.12\.4, v1\.14\.2"):
+        provide.cluster_api(environ | {"CLUSTER_API_VERSION": "v1.11.0"})
+
+
 def test_go_on_path_is_used_when_new_enough(environ: dict[str, str], tmp_path: Path) -> None:
     """A Go on PATH is used."""
     go = write_program(Path(environ["PATH"]), "go", says="go1.26.8")
@@ -258,7 +281,7 @@ def test_environment_does_not_change_what_is_built(environ: dict[str, str], tmp_
     go.write_text('#!/bin/sh\necho "{\\"Dir\\": \\"$GOFLAGS,$GOTOOLCHAIN,$CGO_ENABLED,$GOOS\\"}"')
     go.chmod(0o755)
     environ |= {"GOFLAGS": "-race", "GOTOOLCHAIN": "auto", "CGO_ENABLED": "1", "GOOS": "plan9"}
-    seen = golang.module_directory(go, "any", cwd=tmp_path, environ=environ)
+    seen = golang.module_directory(go, "any", modfile=tmp_path / "go.mod", environ=environ)
     assert str(seen) == "-mod=readonly,local,0,"
 
 

@@ -2,8 +2,8 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import pytest
@@ -189,6 +189,9 @@ class Connected:
     def serves(self, key: ClusterKey) -> bool:
         return key.name not in self.fixture.served_elsewhere
 
+    def counts_clusters(self) -> bool:
+        raise NotImplementedError
+
     def opted_in_signers(self, cluster: ClusterObject) -> frozenset[str]:
         return cluster.annotated_signers
 
@@ -219,6 +222,39 @@ def test_expiry_of_the_kubeconfig_is_shown_and_a_new_one_is_no_event() -> None:
         assert sample.value == fixture.expiry.timestamp()
         assert sample.labels == {"namespace": "team-a", "cluster": "team-a/blue"}
     assert fixture.events == []
+
+
+def test_kubeconfig_that_expires_soon_is_an_event_until_it_is_renewed() -> None:
+    fixture = ReporterFixture(expiry=NOW + timedelta(days=30))
+    fixture.update()
+    assert fixture.events == []
+    fixture.expiry = NOW + timedelta(days=29)
+    fixture.update()
+    fixture.update()
+    [report] = fixture.reporter.own()
+    assert report.served
+    fixture.expiry = NOW + timedelta(days=365)
+    fixture.update()
+    message = (
+        "the client certificate in the kubeconfig Secret expires on 2026-12-21:"
+        " run kubectl attestation kubeconfig team-a/blue"
+    )
+    assert fixture.events == [
+        ("blue", "ClusterServed", message, True),
+        ("blue", "ClusterServed", "the signer serves the Cluster", False),
+    ]
+
+
+def test_replica_that_takes_a_cluster_over_shows_the_expiry_at_once() -> None:
+    fixture = ReporterFixture(expiry=NOW + timedelta(days=29))
+    fixture.update()
+    assert [event[1] for event in fixture.events] == ["ClusterServed"]
+
+
+def test_cluster_that_is_not_served_shows_the_cause_and_not_the_expiry() -> None:
+    fixture = ReporterFixture(problem=SECRET_MISSING, expiry=NOW + timedelta(days=29))
+    fixture.update()
+    assert [event[2] for event in fixture.events] == [SECRET_MISSING.message]
 
 
 def test_problem_is_logged_and_becomes_one_event(caplog: pytest.LogCaptureFixture) -> None:
@@ -322,6 +358,18 @@ def test_status_shows_clusters_those_first_that_are_not_served() -> None:
         "Ready": ("True", "InForce", "the policy is in force"),
         "ClustersServed": ("False", "ClustersNotServed", "team-a/b: b needs help"),
     }
+
+
+def test_status_shows_clusters_first_whose_kubeconfig_expires() -> None:
+    expiring = replace(report("c"), message="the kubeconfig expires")
+    status = build_status(policy(), GOOD, [report("a"), expiring, report("b")], NOW)
+    assert [entry["name"] for entry in status["clusters"]] == ["c", "a", "b"]
+    assert status["clusters"][0]["message"] == "the kubeconfig expires"
+    assert conditions(status)["ClustersServed"] == (
+        "True",
+        "AllServed",
+        "3 Clusters are served; team-a/c: the kubeconfig expires",
+    )
 
 
 def test_status_of_many_clusters_is_bounded() -> None:
@@ -447,9 +495,14 @@ def entry(name: str, state: str = "Served", namespace: str = "team-a") -> dict[s
 
 
 def merged(
-    stored: list[dict[str, str]], others: list[ClusterReport], watched: str = ""
+    stored: list[dict[str, str]],
+    others: list[ClusterReport],
+    watched: str = "",
+    counted: int | None = None,
 ) -> dict[str, str]:
-    reports = stored_reports(policy(None, clusters=stored), others, watched)
+    selected = len(stored) if counted is None else counted
+    status = policy(None, clusters=stored, selectedClusters=selected)
+    reports = stored_reports(status, others, watched)
     return {report.key.name: report.state for report in reports}
 
 
@@ -462,9 +515,20 @@ def test_state_that_every_replica_can_see_is_not_read_from_the_status() -> None:
     assert merged([entry("a")], [report("a", "PolicyConflict")]) == {"a": "PolicyConflict"}
 
 
-def test_cluster_that_a_full_status_does_not_list_is_served() -> None:
+@pytest.mark.parametrize(
+    ("counted", "state"), [(101, "Served"), (100, "Connecting")], ids=["counted", "new"]
+)
+def test_cluster_that_a_full_status_counts_and_does_not_list_is_served(
+    counted: int, state: str
+) -> None:
     stored = [entry(f"c-{number}", "Forbidden") for number in range(100)]
-    assert merged(stored, [report("a")]) == {"a": "Served"}
+    assert merged(stored, [report("a")], counted=counted) == {"a": state}
+
+
+def test_unlisted_clusters_stay_served_when_a_listed_one_is_deleted() -> None:
+    """A replica of one namespace cannot fill the list up again, and they were "Connecting"."""
+    stored = [entry(f"c-{number}", "Forbidden") for number in range(99)]
+    assert merged(stored, [report("a")], counted=150) == {"a": "Served"}
 
 
 def test_replica_of_one_namespace_keeps_the_entries_of_other_namespaces() -> None:
@@ -483,6 +547,26 @@ def test_two_replicas_write_one_status_of_all_clusters() -> None:
             stored = build_status(present, GOOD, reports, NOW)
     assert stored["clusters"] == [entry("a"), entry("b")]
     assert (stored["selectedClusters"], stored["servedClusters"]) == (2, 2)
+
+
+def test_replica_of_one_namespace_does_not_change_the_counts_of_many_clusters() -> None:
+    """It counted the 100 that are listed, and the other replica all, each half a minute."""
+    elsewhere = [report(f"c-{number:03}") for number in range(150)]
+    pinned = [
+        replace(report(f"p-{number}"), key=ClusterKey(namespace="team-x", name=f"p-{number}"))
+        for number in range(5)
+    ]
+    stored: dict[str, Any] = {}
+    everywhere: dict[str, Any] = {}
+    for _ in range(2):
+        present = policy(None, **stored)
+        reports = [*elsewhere, *stored_reports(present, pinned, "")]
+        everywhere = stored = build_status(present, GOOD, reports, NOW)
+        present = policy(None, **stored)
+        reports = [*pinned, *stored_reports(present, [], "team-x")]
+        stored = build_status(present, GOOD, reports, NOW, counts=False)
+    assert stored == everywhere
+    assert (stored["selectedClusters"], stored["servedClusters"]) == (155, 155)
 
 
 def test_debug_page_names_the_replica_of_each_cluster() -> None:

@@ -5,6 +5,7 @@ from threading import Event, Thread
 import pytest
 
 from signer.controller.controller import Controller
+from signer.controller.live_leases import RENEW_SECONDS
 from signer.controller.replicas import Replicas
 from signer.inventory.management import ManagementCluster
 from signer.inventory.workload import WorkloadCluster
@@ -60,3 +61,41 @@ def test_replica_that_ends_serves_until_the_others_have_taken_over(
     make_controller(workload).run(stop)
     hand_over = ["handed over"] if successors else []
     assert steps == ["Lease deleted", *hand_over, "Clusters closed"]
+
+
+class RecordedPauses:
+    """In place of an event: records each pause, and is set after a number of them."""
+
+    def __init__(self, number: int) -> None:
+        self.pauses: list[float] = []
+        self._number = number
+
+    def wait(self, seconds: float) -> bool:
+        self.pauses.append(seconds)
+        return len(self.pauses) >= self._number
+
+
+def test_replica_that_starts_does_not_wait_for_the_next_renewal(
+    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was ready up to two seconds after the last list."""
+    signer, leaving = make_controller(workload), RecordedPauses(3)
+    joined = iter([False, True, True])
+    monkeypatch.setattr(Replicas, "sync", lambda _: None)
+    monkeypatch.setattr(Replicas, "leave", lambda _: None)
+    monkeypatch.setattr(Replicas, "has_joined", property(lambda _: next(joined)))
+    monkeypatch.setattr(signer, "_leaving", leaving)
+    signer._share_clusters()
+    assert leaving.pauses == [0.1, RENEW_SECONDS, RENEW_SECONDS]
+
+
+def test_clusters_are_connected_to_as_soon_as_the_management_cluster_is_listed(
+    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signer, stop = make_controller(workload), RecordedPauses(3)
+    listed = iter([False, True, True])
+    monkeypatch.setattr(WorkloadClusters, "sync", lambda _: None)
+    monkeypatch.setattr(ManagementCluster, "has_synced", lambda _: next(listed))
+    monkeypatch.setattr(signer, "_stop", stop)
+    signer._sync_clusters()
+    assert stop.pauses == [0.1, 1.0, 1.0]

@@ -149,6 +149,19 @@ def test_namespace_with_many_machines_delays_only_its_own() -> None:
     assert at.written[-1].namespace == "small"
 
 
+def test_condition_of_a_forgotten_machine_goes_to_the_writer_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The writer reads the Machine, and leaves a condition that is true."""
+    monkeypatch.setattr(machine_reports, "_MAX_WRITTEN", 1)
+    at = Reports()
+    other = replace(ATTESTED, uid="uid-2")
+    at.note(ATTESTED)
+    at.note(other)
+    at.note(WAITS)
+    assert at.written == [ATTESTED, other, WAITS]
+
+
 @pytest.mark.parametrize("limit", ["_MAX_DUE", "_MAX_WRITTEN"])
 def test_memory_is_bounded(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_reports, limit, 5)

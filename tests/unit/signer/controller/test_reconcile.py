@@ -30,7 +30,7 @@ from signer.controller.requester_share import MAX_BYTES_OF_NODE, RequesterShares
 from signer.controller.workqueue import DONE, RETRY, Requeue, Result
 from signer.errors import AuthorityUnavailable, TooManyChallenges
 from signer.inventory.machine_status import MachineCondition
-from signer.issue.certificate import CertificateAuthority
+from signer.issue.authority import CertificateAuthority
 from signer.model import (
     ChallengeKeys,
     ClusterKey,
@@ -1120,6 +1120,31 @@ def test_kubelet_serving_that_waited_longer_than_the_kubelet_is_denied(
     csr = fixture.file(replace(csr, created=fixture.scenario.now - timedelta(minutes=minutes)))
     conditions = fixture.result(csr).conditions
     assert [c.reason for c in conditions.values()] == ["ServingRequestExpired"] * denied
+
+
+@pytest.mark.parametrize(("minutes", "reason"), [(19, None), (21, "OfferExpired")])
+def test_offer_that_its_node_has_discarded_gets_no_challenge(
+    minutes: int, reason: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After an outage the signer verified the offers of two days before those of use."""
+    caplog.set_level(logging.DEBUG)
+    fixture = ReconcilerFixture()
+    filed = fixture.scenario.now - timedelta(minutes=minutes)
+    csr = fixture.file(replace(fixture.scenario.offer_csr(), created=filed))
+    assert fixture.reconcile(csr) == DONE
+    [verdict] = [vars(r)["fields"] for r in caplog.records if r.message == "verdict"]
+    assert verdict.get("reason") == reason
+    assert verdict["outcome"] == ("challenged" if reason is None else "ignored")
+    assert len(fixture.csrs.writes) == (reason is None)
+
+
+def test_newer_offer_of_another_holder_of_the_token_does_not_end_an_offer() -> None:
+    """A thief of a bootstrap token files an offer for the same node in every second."""
+    fixture = ReconcilerFixture()
+    now, offer = fixture.scenario.now, fixture.scenario.offer_csr()
+    honest = fixture.file(replace(offer, created=now - timedelta(minutes=9)))
+    fixture.file(replace(offer, name="csr-thief", uid="uid-thief", created=now))
+    assert CHALLENGE_ANNOTATION in fixture.result(honest).annotations
 
 
 def test_kubelet_serving_that_can_be_approved_is_approved_at_any_age() -> None:

@@ -387,3 +387,16 @@ def test_lease_of_a_killed_replica_is_deleted_later(landscape: Landscape) -> Non
     landscape.after(310, complete=False)
     assert len(landscape.leases.stored) == 1
     landscape.require_all_served()
+
+
+def test_replica_of_one_namespace_counts_clusters_only_without_one_that_sees_all() -> None:
+    landscape = Landscape()
+    pinned = landscape.start("pinned", namespace="team-1")
+    landscape.after(5, complete=False)
+    assert pinned.replicas.counts_clusters
+    general = landscape.start("general")
+    landscape.after(5, complete=False)
+    assert (pinned.replicas.counts_clusters, general.replicas.counts_clusters) == (False, True)
+    landscape.kill(general)
+    landscape.after(30, complete=False)
+    assert pinned.replicas.counts_clusters

@@ -91,7 +91,10 @@ class Landscape:
             monotonic=lambda: self.seconds,
         )
         self.store(text())
-        self.management.clusters.replace({"team-a/blue": read_cluster(self.body())})
+        management = self.management
+        management.clusters.replace({"team-a/blue": read_cluster(self.body())})
+        for cache in (management.machines, management.pools, management.keys, management.nodes):
+            cache.replace({})
 
     def body(self, signers: str = CLIENT_SIGNER, uid: str = "uid") -> dict[str, Any]:
         made = kube_objects.cluster(**{CLIENT_SIGNER_ANNOTATION: signers})
@@ -176,9 +179,17 @@ def test_cluster_with_a_problem_or_of_another_replica_was_tried(landscape: Lands
     assert landscape.clusters.has_tried_all()
 
 
-def test_nothing_is_opened_before_clusters_are_listed(landscape: Landscape) -> None:
-    landscape.management.clusters._synced = False
+@pytest.mark.parametrize("kind", ["clusters", "machines", "pools", "keys", "nodes"])
+def test_nothing_is_opened_before_the_management_cluster_is_listed(
+    landscape: Landscape, kind: str
+) -> None:
+    """Connections that can verify nothing yet made the signer ready seconds later."""
+    cache = getattr(landscape.management, kind)
+    cache._synced = False
     assert landscape.after(0) is None
+    assert landscape.secrets.reads == 0
+    cache._synced = True
+    assert landscape.after(0) is not None
 
 
 @pytest.mark.parametrize("signers", ["", INSECURE_CLIENT_SIGNER])

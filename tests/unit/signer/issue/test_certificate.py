@@ -15,13 +15,13 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from signer.errors import AuthorityUnavailable
-from signer.issue.certificate import CertificateAuthority, certificate_not_after, issue_certificate
-from signer.policy import Policy
+from signer.issue.authority import CertificateAuthority
+from signer.issue.certificate import certificate_not_after, issue_certificate
 from signer.verify.claimed_answer import UnreleasedCertificate
 from tests.builders.scenario import NODE, NOW, Scenario
 from tests.builders.software_tpm import rsa_key
 
-POLICY = Policy(name="test")
+LIFETIME = timedelta(hours=168)
 CA_NAME = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kubernetes")])
 
 
@@ -124,7 +124,6 @@ def test_i1_an_rsa_key_may_encipher() -> None:
     assert usage.key_encipherment
 
 
-@pytest.mark.filterwarnings("ignore:Attribute's length must be:UserWarning")
 def test_i1_a_long_node_name() -> None:
     """The CN is longer than the 64 characters that X.520 allows."""
     name = "n" * 63 + "." + "m" * 63
@@ -223,7 +222,7 @@ def test_i1_the_earliest_of_three_ends_counts(
     """The policy, `expirationSeconds`, and the authority's certificate."""
     csr = Scenario(expiration_seconds=requested).csr(b"")
     until = certificate_not_after(
-        policy=replace(POLICY, certificate_lifetime=policy),
+        lifetime=policy,
         csr=csr,
         authority=authority(ends=NOW + remaining),
         now=NOW,
@@ -235,14 +234,16 @@ def test_i1_fractions_of_a_second_are_dropped() -> None:
     """Certificates and claims have whole seconds, and must agree."""
     now = NOW.replace(microsecond=999999)
     csr = Scenario().csr(b"")
-    until = certificate_not_after(policy=POLICY, csr=csr, authority=authority(), now=now)
+    until = certificate_not_after(lifetime=LIFETIME, csr=csr, authority=authority(), now=now)
     assert until == NOW + timedelta(hours=168)
 
 
 def test_i1_an_authority_signs_from_its_first_second_on() -> None:
     """The first nodes of a new cluster join at once."""
     new = authority(begins=NOW)
-    until = certificate_not_after(policy=POLICY, csr=Scenario().csr(b""), authority=new, now=NOW)
+    until = certificate_not_after(
+        lifetime=LIFETIME, csr=Scenario().csr(b""), authority=new, now=NOW
+    )
     assert until == NOW + timedelta(hours=168)
 
 
@@ -259,5 +260,5 @@ def test_i1_an_authority_that_is_not_valid_signs_nothing(begins: datetime, ends:
     csr = Scenario().csr(b"")
     with pytest.raises(AuthorityUnavailable):
         certificate_not_after(
-            policy=POLICY, csr=csr, authority=authority(begins=begins, ends=ends), now=NOW
+            lifetime=LIFETIME, csr=csr, authority=authority(begins=begins, ends=ends), now=NOW
         )

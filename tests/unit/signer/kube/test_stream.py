@@ -4,6 +4,7 @@ import asyncio
 import gc
 import itertools
 import json
+import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -401,6 +402,30 @@ def test_stream_of_tiny_chunks_does_not_use_all_cpu_time(tmp_path: Path) -> None
         opened.close()
     # Each time it is asked, the thread has used another second. Without pauses there are thousands.
     assert len(seconds) < 50
+
+
+@pytest.mark.parametrize(
+    ("cpu", "piece"), [(None, 256 << 10), (CpuShare(CpuBudget(), "team-a"), 16 << 10)]
+)
+def test_only_the_management_cluster_is_read_in_large_pieces(
+    cpu: CpuShare | None, piece: int, tmp_path: Path
+) -> None:
+    """A list of 10,000 Machines took 3,000 turns of the event loop."""
+    sizes: set[int] = set()
+    receive = asyncio.SelectorEventLoop.sock_recv
+
+    async def record(loop: asyncio.SelectorEventLoop, source: socket.socket, size: int) -> bytes:
+        sizes.add(size)
+        return await receive(loop, source, size)
+
+    with (
+        patch.object(asyncio.SelectorEventLoop, "sock_recv", record),
+        api_server(lambda a: a.give({}), tmp_path) as server,
+    ):
+        opened = open_stream(connection(server), cpu=cpu)
+        asyncio.run(opened.get_page(PATH, {}))
+        opened.close()
+    assert sizes == {piece}
 
 
 def test_hostile_stream_does_not_stop_the_others(tmp_path: Path) -> None:

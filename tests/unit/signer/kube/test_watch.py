@@ -159,7 +159,7 @@ def test_object_that_is_no_longer_kept_is_deleted() -> None:
 def test_list_is_read_in_pages() -> None:
     played = Played([page(5, thing("a", 1, "1"), more="next"), page(5, thing("b", 2, "2"))], [])
     assert set(played.cache.all()) == {"1", "2"}
-    assert played.server.queries[:2] == [{"limit": "2"}, {"limit": "2", "continue": "next"}]
+    assert played.server.queries[:2] == [{"limit": "2"}, {"limit": "8", "continue": "next"}]
 
 
 def test_bookmark_advances_the_version() -> None:

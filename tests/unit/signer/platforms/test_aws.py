@@ -18,6 +18,7 @@ from signer.policy import PlatformRules
 from tests.fakes import ec2
 from tests.fakes.api_server import FakeApiServer, Handler, api_server
 from tests.fakes.ec2 import ACCESS_KEY, SECRET_KEY, FakeEc2
+from tests.fakes.platforms import with_file
 
 INSTANCE = "i-0123456789abcdef0"
 PROVIDER_ID = f"aws:///eu-central-1a/{INSTANCE}"
@@ -47,9 +48,8 @@ def service(tmp_path: Path) -> Iterator[FakeApiServer]:
 def platform(service: FakeApiServer, directory: Path) -> Aws:
     bundle = directory / "ca.crt"
     bundle.write_bytes(service.authority.pair.certificate)
-    return Aws(
-        credentials_file(directory, f"endpoint_url = {service.url}", f"ca_bundle = {bundle}")
-    )
+    lines = f"endpoint_url = {service.url}", f"ca_bundle = {bundle}"
+    return Aws(with_file(credentials_file(directory, *lines)))
 
 
 def test_keys_of_both_types_are_queried(service: FakeApiServer, tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_other_answers_are_not_used(name: str, service: FakeApiServer, tmp_path:
 def test_server_of_another_authority_gets_no_request(
     service: FakeApiServer, tmp_path: Path
 ) -> None:
-    aws = Aws(credentials_file(tmp_path, f"endpoint_url = {service.url}"))
+    aws = Aws(with_file(credentials_file(tmp_path, f"endpoint_url = {service.url}")))
     with pytest.raises(PlatformUnavailable):
         aws.endorsement_keys(PROVIDER_ID)
     assert service.requests == []
@@ -154,13 +154,13 @@ def test_credentials_that_cannot_be_used_are_reported_without_the_secret(
     file = tmp_path / "aws"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(PlatformQueryFailed) as caught:
-        Aws(file).endorsement_keys(PROVIDER_ID)
+        Aws(with_file(file)).endorsement_keys(PROVIDER_ID)
     assert SECRET_KEY not in caught.value.message + caught.value.detail
 
 
 def test_missing_credentials_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(PlatformQueryFailed) as caught:
-        Aws(tmp_path / "missing").endorsement_keys(PROVIDER_ID)
+        Aws(with_file(tmp_path / "missing")).endorsement_keys(PROVIDER_ID)
     assert "No such file" in caught.value.detail
 
 
@@ -176,7 +176,7 @@ def test_missing_credentials_file_is_reported(tmp_path: Path) -> None:
     ],
 )
 def test_location_is_the_region_of_the_zone(tmp_path: Path, zone: str, region: str) -> None:
-    assert Aws(tmp_path).location(f"aws:///{zone}/{INSTANCE}") == region
+    assert Aws(with_file(tmp_path)).location(f"aws:///{zone}/{INSTANCE}") == region
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_location_is_the_region_of_the_zone(tmp_path: Path, zone: str, region: s
 )
 def test_provider_id_of_another_form_has_no_location(tmp_path: Path, provider_id: str) -> None:
     with pytest.raises(ValueError, match="aws:///"):
-        Aws(tmp_path).location(provider_id)
+        Aws(with_file(tmp_path)).location(provider_id)
 
 
 @pytest.mark.parametrize(

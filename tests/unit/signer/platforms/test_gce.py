@@ -19,6 +19,7 @@ from signer.platforms.registry import platform_of
 from signer.policy import PlatformRules
 from tests.builders.software_tpm import rsa_key
 from tests.fakes.api_server import HOST, Answering, FakeApiServer, Handler, api_server
+from tests.fakes.platforms import with_file
 from tests.harness import pki
 
 COMPUTE, OAUTH = "compute.googleapis.com", "oauth2.googleapis.com"
@@ -114,7 +115,7 @@ def server(
 
 @pytest.fixture
 def gce(tmp_path: Path) -> Gce:
-    return Gce(credentials_file(tmp_path))
+    return Gce(with_file(credentials_file(tmp_path)))
 
 
 def credentials_file(directory: Path, **changes: object) -> Path:
@@ -208,27 +209,29 @@ def test_credentials_that_cannot_be_used_are_reported_without_the_secret(
     file = tmp_path / "gce.json"
     file.write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(PlatformQueryFailed) as caught:
-        Gce(file).endorsement_keys(PROVIDER_ID)
+        Gce(with_file(file)).endorsement_keys(PROVIDER_ID)
     assert "must be the JSON key of a service account" in caught.value.detail
     assert "SECRET" not in caught.value.detail
 
 
 def test_private_key_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     with pytest.raises(PlatformQueryFailed) as caught:
-        Gce(credentials_file(tmp_path, private_key="SECRET")).endorsement_keys(PROVIDER_ID)
+        Gce(with_file(credentials_file(tmp_path, private_key="SECRET"))).endorsement_keys(
+            PROVIDER_ID
+        )
     assert "SECRET" not in caught.value.detail
 
 
 def test_token_is_not_requested_without_tls(tmp_path: Path) -> None:
     file = credentials_file(tmp_path, token_uri=f"http://{OAUTH}/token")
     with pytest.raises(PlatformQueryFailed) as caught:
-        Gce(file).endorsement_keys(PROVIDER_ID)
+        Gce(with_file(file)).endorsement_keys(PROVIDER_ID)
     assert caught.value.detail == f"http://{OAUTH}/token"
 
 
 def test_missing_credentials_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(PlatformQueryFailed) as caught:
-        Gce(tmp_path / "missing").endorsement_keys(PROVIDER_ID)
+        Gce(with_file(tmp_path / "missing")).endorsement_keys(PROVIDER_ID)
     assert "No such file" in caught.value.detail
 
 

@@ -56,11 +56,11 @@ class FakePlatform:
     error: Exception | None = None
     asked: list[str] = field(default_factory=list)
 
-    def location(self, provider_id: str) -> str:
+    def location(self, provider_id: str) -> str | None:
         scheme, _, path = provider_id.partition("://")
         if scheme != "metal":
             raise ValueError("not metal://<location>/<instance>")
-        return path.partition("/")[0]
+        return path.partition("/")[0] or None
 
     def endorsement_keys(self, provider_id: str) -> Collection[bytes]:
         self.asked.append(provider_id)
@@ -256,6 +256,14 @@ def test_provider_id_of_another_location_is_not_queried(provider_id: str) -> Non
     fixture.answer(provider_id)
     fixture.expect(PlatformLocationNotAllowed, provider_id)
     assert fixture.platform.asked == []
+
+
+def test_platform_compares_the_location_that_no_provider_id_names() -> None:
+    provider_id = "metal:///1"
+    fixture = Fixture(FakePlatform(error=PlatformLocationNotAllowed("the instance is elsewhere")))
+    fixture.answer(provider_id)
+    fixture.expect(PlatformLocationNotAllowed, provider_id)
+    assert fixture.platform.asked == [provider_id]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from common.tpm.constants import (
 )
 from common.tpm.endorsement_templates import TEMPLATES as TEMPLATES_BY_NAME
 from common.tpm.public import EccParameters, RsaParameters
-from signer.errors import EndorsementKeyNotTemplate
+from signer.errors import EndorsementKeyNotTemplate, EndorsementKeyWeak
 from signer.verify.endorsement_key import verify_endorsement_key
 from tests.builders.software_tpm import TpmKey, endorsement_key
 
@@ -36,6 +36,17 @@ def test_e1_every_template_is_accepted(keys: dict[int, TpmKey], number: int) -> 
     assert verified.public == key.public
     assert verified.name == verified.spki_sha256.hex()
     assert load_pem_public_key(verified.pem.encode()) == key.private.public_key()
+
+
+def test_e1_refused_key_is_refused_each_time(keys: dict[int, TpmKey]) -> None:
+    """Accepted keys are cached, refused ones are not."""
+    accepted = keys[RSA]
+    assert isinstance(accepted.public.unique, bytes)
+    weak = replace(accepted.public, unique=b"\xff" * len(accepted.public.unique)).to_tpm2b()
+    for _ in range(2):
+        assert verify_endorsement_key(accepted.tpm2b).public == accepted.public
+        with pytest.raises(EndorsementKeyWeak):
+            verify_endorsement_key(weak)
 
 
 def test_e1_exponent_0_and_65537_are_one_key(keys: dict[int, TpmKey]) -> None:

@@ -1,0 +1,109 @@
+"""The entry point of `node-attestation-insecure-signer`; only it reads argv and environment."""
+
+import argparse
+import logging
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
+from pathlib import Path
+from threading import Event
+from typing import Final
+
+from signer.config import load_connection
+from signer.controller.audit import JsonFormatter
+from signer.flags import parse_cluster_key
+from signer.insecure.service import InsecureSigner, Settings
+from signer.kube.client import ApiClient
+from signer.kube.kubeconfig import Connection
+from signer.policy.section import parse_duration
+
+PROGRAM: Final = "node-attestation-insecure-signer"
+_EXIT_MISUSED: Final = 2
+_MIN_LIFETIME: Final = timedelta(minutes=10)
+"""As the API server requires of `expirationSeconds`."""
+
+
+def main() -> int:
+    """Serve the listed Clusters until SIGTERM or SIGINT, and return the exit status."""
+    arguments = build_parser().parse_args()
+    problems: list[str] = []
+    connection = load_connection(arguments.kubeconfig, _in_cluster_endpoint(os.environ), problems)
+    if connection is None:
+        return _misused(problems)
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonFormatter())
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    stop = Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    _signer(connection, arguments).run(stop)
+    return 0
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description="Give each Machine of the listed Clusters one client certificate, WITHOUT"
+        " attestation. For development only.",
+    )
+    parser.add_argument(
+        "--cluster",
+        action="append",
+        dest="clusters",
+        required=True,
+        type=parse_cluster_key,
+        metavar="NAMESPACE/NAME",
+        help="serve this Cluster if it names the insecure signer alone; may be repeated",
+    )
+    parser.add_argument(
+        "--kubeconfig",
+        type=Path,
+        metavar="FILE",
+        help="connect to the management cluster with FILE (default: the pod's service account)",
+    )
+    parser.add_argument(
+        "--certificate-lifetime",
+        type=_lifetime,
+        default="8760h",
+        metavar="DURATION",
+        help="lifetime of the certificates, which cannot be renewed (%(default)s)",
+    )
+    return parser
+
+
+def _lifetime(text: str) -> timedelta:
+    lifetime = parse_duration(text)
+    if lifetime is None or lifetime < _MIN_LIFETIME:
+        raise argparse.ArgumentTypeError("must be a duration like 8760h, at least 10m")
+    return lifetime
+
+
+def _in_cluster_endpoint(environment: Mapping[str, str]) -> tuple[str, str] | None:
+    host = environment.get("KUBERNETES_SERVICE_HOST")
+    port = environment.get("KUBERNETES_SERVICE_PORT")
+    return (host, port) if host and port else None
+
+
+def _signer(connection: Connection, arguments: argparse.Namespace) -> InsecureSigner:
+    agent = f"{PROGRAM}/{version('node-attestation')}"
+    settings = Settings(
+        program=PROGRAM,
+        clusters=tuple(dict.fromkeys(arguments.clusters)),
+        lifetime=arguments.certificate_lifetime,
+        now=lambda: datetime.now(UTC),
+        monotonic=time.monotonic,
+        random=secrets.token_bytes,
+    )
+    return InsecureSigner(ApiClient("management", connection, user_agent=agent), settings)
+
+
+def _misused(problems: Sequence[str]) -> int:
+    for problem in problems:
+        sys.stderr.write(f"{PROGRAM}: {problem}\n")
+    return _EXIT_MISUSED

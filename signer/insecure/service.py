@@ -1,0 +1,235 @@
+"""Serves the listed Clusters in rounds, on one thread, without state outside Kubernetes objects.
+
+Each round reads everything again. So a signer that was killed at any step continues in its next
+round, and the record on the Machine limits what it may still sign.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from http import HTTPStatus
+from threading import Event
+from typing import Final
+from urllib.parse import quote
+
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from common.errors import ApiServerUnavailable, AttestationError, Denied
+from signer.controller.authorities import ClusterAuthorities
+from signer.errors import PolicyMissing
+from signer.insecure.management import InsecureManagement
+from signer.insecure.objects import list_objects
+from signer.insecure.verify import (
+    INSECURE_SIGNER,
+    parse_first_request,
+    verify_cluster,
+    verify_first_machine,
+)
+from signer.inventory.kubeconfig_secret import admin_kubeconfig_name, read_connection
+from signer.issue.certificate import certificate_not_after
+from signer.issue.leaf import sign_leaf
+from signer.kube.client import MAX_WORKLOAD_RESPONSE, ApiClient
+from signer.kube.csrs import CSRS, CsrClient, is_settled, read_csr
+from signer.kube.decode import Source
+from signer.kube.secrets import SecretClient
+from signer.model import Cluster, ClusterKey, Csr
+from signer.policy import Policy
+
+_logger = logging.getLogger(__name__)
+
+REASON: Final = "NothingAttested"
+"""Of the condition Approved, and of the Events."""
+_ISSUED: Final = "INSECURE: the node {} gets its only client certificate; nothing was attested"
+_SERVED: Final = (
+    "INSECURE: the insecure signer serves this Cluster: any holder of a bootstrap token can become"
+    " any Machine that has not joined"
+)
+_ROUND_SECONDS: Final = 3.0
+_REMINDER_SECONDS: Final = 3600.0
+_MAX_LOGGED: Final = 1000
+"""Problems of one hour."""
+_CSR_PAGE_SIZE: Final = 4
+"""Requesters may make each CSR as large as etcd's 1.5 MiB."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the command line says, and the sources of time and randomness."""
+
+    program: str
+    """The name of the program, for Events and the User-Agent."""
+    clusters: Sequence[ClusterKey]
+    lifetime: timedelta
+    now: Callable[[], datetime]
+    monotonic: Callable[[], float]
+    random: Callable[[int], bytes]
+
+
+class InsecureSigner:
+    """Gives each Machine of the listed Clusters one client certificate without attestation."""
+
+    def __init__(self, api: ApiClient, settings: Settings) -> None:
+        """Connect to the management cluster with `api`."""
+        self._settings = settings
+        self._management = InsecureManagement(api, component=settings.program)
+        self._secrets = SecretClient(api)
+        self._authorities = ClusterAuthorities(
+            self._secrets, _no_policy, monotonic=settings.monotonic
+        )
+        self._announced: set[str] = set()
+        """UIDs of the Clusters that have the Event of this process."""
+        self._logged: set[tuple[ClusterKey, str, str]] = set()
+        """Cluster, subject and reason of the problems that were logged since the last warning."""
+
+    def run(self, stop: Event) -> None:
+        """Serve until `stop` is set; warn at the start and once an hour."""
+        warned_at = None
+        while not stop.is_set():
+            now = self._settings.monotonic()
+            if warned_at is None or now - warned_at >= _REMINDER_SECONDS:
+                warned_at = now
+                self._logged.clear()
+                _warn(
+                    "nodes get certificates without attestation",
+                    clusters=[_name(key) for key in self._settings.clusters],
+                )
+            for key in self._settings.clusters:
+                self.serve(key)
+            stop.wait(_ROUND_SECONDS)
+
+    def serve(self, key: ClusterKey) -> None:
+        """Decide the pending requests of one Cluster once. Never raises."""
+        try:
+            self._serve(key)
+        except AttestationError as e:
+            self._log(key, "the Cluster", e)
+        except Exception:
+            _logger.exception("cluster not served", extra={"fields": {"cluster": _name(key)}})
+
+    def _serve(self, key: ClusterKey) -> None:
+        management = self._management
+        found = management.cluster(key)
+        cluster = management.with_signers(found)
+        verify_cluster(cluster, management.selecting_policies(found))
+        if found.uid not in self._announced:
+            regarding = management.cluster_reference(found)
+            management.warn(regarding, REASON, _SERVED, self._settings.now())
+            self._announced.add(found.uid)
+        # The administrator's kubeconfig: the one of the attested signer may not sign for this one.
+        secret = self._secrets.read(key.namespace, admin_kubeconfig_name(key))
+        connection = read_connection(secret, found)
+        agent = self._settings.program
+        api = ApiClient(
+            _name(key), connection, user_agent=agent, max_response=MAX_WORKLOAD_RESPONSE
+        )
+        query = {"fieldSelector": f"spec.signerName={INSECURE_SIGNER}"}
+        with closing(api):
+            for csr in list_objects(
+                api, CSRS, _read_pending, query=query, page_size=_CSR_PAGE_SIZE
+            ):
+                if csr is not None:
+                    self._decide(csr, cluster, api)
+
+    def _decide(self, csr: Csr, cluster: Cluster, api: ApiClient) -> None:
+        """Issue the certificate, deny the request, or leave it and show why. Never raises."""
+        csrs = CsrClient(api, component=self._settings.program)
+        try:
+            try:
+                self._issue(csr, cluster, api, csrs)
+            except Denied as e:
+                (csrs.fail if _is_approved(csr) else csrs.deny)(csr, e.reason, e.message)
+                raise
+        except AttestationError as e:
+            if self._log(cluster.key, csr.name, e):
+                with suppress(ApiServerUnavailable):
+                    csrs.record_event(csr, e.reason, e.message, self._settings.now())
+        except Exception:
+            _logger.exception("request not decided", extra={"fields": {"csr": csr.name}})
+
+    def _issue(self, csr: Csr, cluster: Cluster, api: ApiClient, csrs: CsrClient) -> None:
+        """Verify everything, write the record and the Event, and only then sign."""
+        settings, management, key = self._settings, self._management, cluster.key
+        request = parse_first_request(csr)
+        recorded = verify_first_machine(
+            request,
+            csr,
+            cluster=cluster,
+            machines=management.machines(key),
+            node_exists=_node_exists(api, request.node_name),
+        )
+        authority, now = self._authorities.authority(key), settings.now()
+        not_after = certificate_not_after(
+            lifetime=settings.lifetime, csr=csr, authority=authority, now=now
+        )
+        management.record(key, recorded, csr)
+        message = _ISSUED.format(request.node_name)
+        management.warn(management.machine_reference(key, recorded.machine), REASON, message, now)
+        certificate = sign_leaf(
+            request.public_key,
+            request.node_name,
+            serving_names=None,
+            not_after=not_after,
+            authority=authority,
+            now=now,
+            random=settings.random,
+        )
+        approved = csr if _is_approved(csr) else csrs.approve(csr, REASON, message)
+        csrs.set_certificate(approved, certificate.public_bytes(Encoding.PEM))
+        _warn(
+            "certificate issued",
+            cluster=_name(key),
+            machine=recorded.machine.name,
+            node=request.node_name,
+            csr=csr.name,
+            requester=csr.username,
+            not_after=not_after,
+        )
+
+    def _log(self, key: ClusterKey, subject: str, error: AttestationError) -> bool:
+        """Log a problem and return true, unless it was logged since the last warning."""
+        problem = (key, subject, error.reason)
+        if problem in self._logged or len(self._logged) >= _MAX_LOGGED:
+            return False
+        self._logged.add(problem)
+        _warn(
+            "no certificate",
+            cluster=_name(key),
+            subject=subject,
+            reason=error.reason,
+            message=error.message,
+            detail=error.detail,
+        )
+        return True
+
+
+def _read_pending(source: Source) -> Csr | None:
+    """Read a CSR that is not settled. One that cannot be read must not hold up the others."""
+    try:
+        csr = read_csr(source)
+    except ValueError:
+        return None
+    return None if is_settled(csr) else csr
+
+
+def _is_approved(csr: Csr) -> bool:
+    return "Approved" in csr.conditions
+
+
+def _node_exists(api: ApiClient, name: str) -> bool:
+    path = f"/api/v1/nodes/{quote(name, safe='')}"
+    return api.get(path, accepted=(200, 404)).status == HTTPStatus.OK
+
+
+def _no_policy(_key: ClusterKey) -> Policy:
+    """No Cluster of this program has a policy, so none may share its authority."""
+    raise PolicyMissing("the insecure signer has no policies")
+
+
+def _name(key: ClusterKey) -> str:
+    return f"{key.namespace}/{key.name}"
+
+
+def _warn(event: str, **fields: object) -> None:
+    _logger.warning("INSECURE: %s", event, extra={"fields": {**fields, "alarm": True}})

@@ -1,0 +1,98 @@
+"""Signs the leaf certificate of a node; only the public key comes from the request.
+
+The caller decides that a certificate may exist. So only two modules may import this one, and an
+import contract in pyproject.toml names them.
+"""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from common.csr import node_subject
+from common.public_keys import PublicKey
+from signer.errors import AuthorityUnavailable
+from signer.issue.authority import CertificateAuthority
+from signer.verify.serving_names import ServingNames
+
+_BACKDATED: Final = timedelta(minutes=5)
+"""For nodes whose clock is late; kube-controller-manager does the same."""
+_SERIAL_BYTES: Final = 16
+"""128 random bits; RFC 5280, section 4.1.2.2 allows up to 20 bytes."""
+
+
+def sign_leaf(  # noqa: PLR0913 - everything that the certificate depends on
+    public_key: PublicKey,
+    node_name: str,
+    *,
+    serving_names: ServingNames | None,
+    not_after: datetime,
+    authority: CertificateAuthority,
+    now: datetime,
+    random: Callable[[int], bytes],
+) -> x509.Certificate:
+    """Return a serving certificate with these names, or a client certificate if it has none.
+
+    Raises:
+        AuthorityUnavailable: the authority's key is not that of its certificate.
+
+    """
+    issuer, key = authority.certificate, authority.private_key
+    if issuer.public_key() != key.public_key():
+        raise AuthorityUnavailable("the authority's key is not that of its certificate")
+    serving = serving_names is not None
+    usage = ExtendedKeyUsageOID.SERVER_AUTH if serving else ExtendedKeyUsageOID.CLIENT_AUTH
+    builder = (
+        x509.CertificateBuilder()
+        .issuer_name(issuer.subject)
+        .subject_name(node_subject(node_name))
+        .public_key(public_key)
+        .serial_number(int.from_bytes(random(_SERIAL_BYTES), "big") + 1)
+        .not_valid_before((now - _BACKDATED).replace(microsecond=0))
+        .not_valid_after(not_after)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(public_key), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        .add_extension(_authority_key_identifier(authority), critical=False)
+    )
+    if serving_names is not None:
+        names = _subject_alternative_name(serving_names)
+        builder = builder.add_extension(names, critical=False)
+    return builder.sign(key, hashes.SHA256())
+
+
+def _key_usage(public_key: PublicKey) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        key_encipherment=isinstance(public_key, rsa.RSAPublicKey),
+        content_commitment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=False,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _authority_key_identifier(authority: CertificateAuthority) -> x509.AuthorityKeyIdentifier:
+    """Return the subject key identifier of the issuer, or its digest if the issuer has none."""
+    try:
+        identifier = authority.certificate.extensions.get_extension_for_class(
+            x509.SubjectKeyIdentifier
+        ).value
+    except x509.ExtensionNotFound:
+        return x509.AuthorityKeyIdentifier.from_issuer_public_key(
+            authority.private_key.public_key()
+        )
+    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
+
+
+def _subject_alternative_name(names: ServingNames) -> x509.SubjectAlternativeName:
+    return x509.SubjectAlternativeName(
+        [*map(x509.DNSName, names.dns), *map(x509.IPAddress, names.addresses)]
+    )

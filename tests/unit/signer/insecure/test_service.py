@@ -1,0 +1,409 @@
+"""The insecure signer signs once for each Machine, wherever it is killed, and never quietly."""
+
+import base64
+import copy
+import json
+import logging
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from threading import Event
+from typing import Any, cast
+
+import pytest
+
+from signer.insecure import service
+from signer.insecure.management import RECORD_ANNOTATION
+from signer.insecure.service import InsecureSigner, Settings
+from signer.insecure.verify import INSECURE_SIGNER, KUBEADM_GROUP
+from signer.kube.client import ApiClient, Response
+from signer.kube.decode import Json
+from signer.model import ClusterKey
+from tests.builders import kube_objects
+from tests.builders.scenario import NOW
+from tests.harness import kubeconfig, pki
+from tests.integration import plain_requests
+
+BLUE = ClusterKey(namespace="team-a", name="blue")
+CAPI = "/apis/cluster.x-k8s.io/v1beta2/namespaces/team-a"
+CLUSTER, MACHINE = f"{CAPI}/clusters/blue", f"{CAPI}/machines/machine-1"
+SECRETS = "/api/v1/namespaces/team-a/secrets"
+EVENTS = "/api/v1/namespaces/team-a/events"
+CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+POLICIES = "/apis/attestation.cluster.x-k8s.io/v1alpha1/kubeletattestationpolicies"
+AUTHORITY = pki.Authority.make("workload", pki.ec_key())
+KUBECONFIG = kubeconfig.with_certificate(
+    "https://192.0.2.1", AUTHORITY.pair.certificate, AUTHORITY.client("admin", "system:masters")
+)
+
+
+class SimulatedCrash(BaseException):
+    """The process is killed."""
+
+
+@dataclass(slots=True)
+class Store:
+    """Both API servers: objects by path, with resource versions and preconditions."""
+
+    objects: dict[str, dict[str, Any]] = field(default_factory=dict)
+    writes: int = 0
+    before_write: Callable[[int, str], None] = lambda _number, _path: None
+
+    def put(self, path: str, body: Json) -> None:
+        stored = copy.deepcopy(dict(body))
+        metadata = stored.setdefault("metadata", {})
+        metadata["resourceVersion"] = str(int(metadata.get("resourceVersion", "0")) + 1)
+        self.objects[path] = stored
+
+    def get(
+        self,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        *,
+        accepted: Container[int] = (200,),
+    ) -> Response:
+        assert not query
+        if path in self.objects:
+            return Response(status=200, content=json.dumps(self.objects[path]).encode())
+        assert 404 in accepted, path
+        return Response(status=404, content=b"{}")
+
+    def get_page(self, path: str, query: Mapping[str, str]) -> Response:
+        _, _, signer_name = query.get("fieldSelector", "").partition("spec.signerName=")
+        items = [
+            body
+            for key, body in sorted(self.objects.items())
+            if key.rpartition("/")[0] == path
+            and (not signer_name or body["spec"]["signerName"] == signer_name)
+        ]
+        return Response(status=200, content=json.dumps({"items": items}).encode())
+
+    def create(self, path: str, body: Json, *, accepted: Container[int] = (201,)) -> Response:
+        key = f"{path}/{body['metadata']['name']}"
+        if key in self.objects:
+            assert 409 in accepted
+            return Response(status=409, content=b"{}")
+        self._begin_write(key)
+        self.put(key, body)
+        return Response(status=201, content=b"{}")
+
+    def merge_patch(self, path: str, body: Json, *, accepted: Container[int] = (200,)) -> Response:
+        self._begin_write(path)
+        key = path.removesuffix("/status")
+        stored = self.objects[key]
+        if stored["metadata"]["resourceVersion"] != body["metadata"]["resourceVersion"]:
+            assert 409 in accepted
+            return Response(status=409, content=b"{}")
+        self.put(key, merged(stored, body))
+        return self.get(key)
+
+    def json_patch(
+        self, path: str, operations: Sequence[Json], *, accepted: Container[int] = (200,)
+    ) -> Response:
+        self._begin_write(path)
+        key = path.removesuffix("/approval").removesuffix("/status")
+        stored = self.objects[key]
+        precondition, add = operations
+        if stored["metadata"]["resourceVersion"] != precondition["value"]:
+            assert 409 in accepted
+            return Response(status=409, content=b"{}")
+        value = add["value"] if isinstance(add["value"], list) else [add["value"]]
+        status = stored.setdefault("status", {})
+        status["conditions"] = [*status.get("conditions", []), *value]
+        types = [condition["type"] for condition in status["conditions"]]
+        assert len(types) == len(set(types)), "the API server refuses a second one"
+        self.put(key, stored)
+        return self.get(key)
+
+    def close(self) -> None:
+        """Do nothing: the next round uses the same objects."""
+
+    def _begin_write(self, path: str) -> None:
+        self.before_write(self.writes, path)
+        self.writes += 1
+
+    def add_csr(self, name: str, node: str = "node-1", **spec: object) -> None:
+        whole = {
+            "signerName": INSECURE_SIGNER,
+            "username": "system:bootstrap:abcdef",
+            "groups": [KUBEADM_GROUP],
+            "usages": ["digital signature", "client auth"],
+            "request": plain_requests.request(node),
+            **spec,
+        }
+        when = NOW.strftime("%Y-%m-%dT%H:%M:%SZ")
+        metadata = {"name": name, "uid": f"uid-{name}", "creationTimestamp": when}
+        self.put(f"{CSRS}/{name}", {"metadata": metadata, "spec": whole})
+
+    def conditions(self, name: str) -> dict[str, str]:
+        status = self.objects[f"{CSRS}/{name}"].get("status", {})
+        return {c["type"]: c["reason"] for c in status.get("conditions", [])}
+
+    def has_certificate(self, name: str) -> bool:
+        return "certificate" in self.objects[f"{CSRS}/{name}"].get("status", {})
+
+    def events(self) -> list[dict[str, Any]]:
+        return [body for path, body in self.objects.items() if path.startswith(EVENTS)]
+
+
+def merged(stored: Json, patch: Json) -> dict[str, Any]:
+    """Return the result of a JSON merge patch without removals."""
+    result = dict(stored)
+    for key, value in patch.items():
+        result[key] = merged(result.get(key, {}), value) if isinstance(value, dict) else value
+    return result
+
+
+def secret(name: str, data: Mapping[str, bytes]) -> Json:
+    labels = {"cluster.x-k8s.io/cluster-name": "blue"}
+    return {
+        "metadata": {"name": name, "namespace": "team-a", "labels": labels},
+        "type": "cluster.x-k8s.io/secret",
+        "data": {key: base64.b64encode(value).decode() for key, value in data.items()},
+    }
+
+
+def kinds(group: str, version: str, *names: tuple[str, str]) -> dict[str, Json]:
+    served = {"groupVersion": f"{group}/{version}"}
+    resources = [{"kind": kind, "name": plural} for kind, plural in names]
+    return {
+        f"/apis/{group}": {"preferredVersion": served, "versions": [served]},
+        f"/apis/{group}/{version}": {"resources": resources},
+    }
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Store:
+    """One Cluster that names the insecure signer, with one Machine and one request for it."""
+    store = Store()
+    discovery = {
+        **kinds("cluster.x-k8s.io", "v1beta2", ("Cluster", "clusters"), ("Machine", "machines")),
+        **kinds(
+            "attestation.cluster.x-k8s.io",
+            "v1alpha1",
+            ("KubeletAttestationPolicy", "kubeletattestationpolicies"),
+        ),
+    }
+    store.objects.update({path: dict(body) for path, body in discovery.items()})
+    annotations = {"attestation.cluster.x-k8s.io/client-signer": INSECURE_SIGNER}
+    metadata = {"name": "blue", "namespace": "team-a", "uid": "uid-blue"}
+    store.put(CLUSTER, {"metadata": {**metadata, "annotations": annotations}})
+    store.put(MACHINE, kube_objects.machine())
+    pair = AUTHORITY.pair
+    store.put(
+        f"{SECRETS}/blue-ca",
+        secret("blue-ca", {"tls.crt": pair.certificate, "tls.key": pair.key}),
+    )
+    store.put(
+        f"{SECRETS}/blue-kubeconfig",
+        secret("blue-kubeconfig", {"value": KUBECONFIG.encode()}),
+    )
+    store.add_csr("first")
+    monkeypatch.setattr(service, "ApiClient", lambda *_, **__: store)
+    return store
+
+
+def new_signer(store: Store, monotonic: Callable[[], float] = lambda: 0.0) -> InsecureSigner:
+    """Return a signer as a new process has it."""
+    settings = Settings(
+        program="insecure",
+        clusters=(BLUE,),
+        lifetime=timedelta(days=365),
+        now=lambda: AUTHORITY.certificate.not_valid_before_utc,
+        monotonic=monotonic,
+        random=bytes,
+    )
+    return InsecureSigner(cast("ApiClient", store), settings)
+
+
+def served(store: Store) -> Store:
+    """Serve the Cluster for one round."""
+    new_signer(store).serve(BLUE)
+    return store
+
+
+def test_first_request_of_a_machine_is_certified(store: Store) -> None:
+    served(store)
+    assert store.conditions("first") == {"Approved": "NothingAttested"}
+    assert store.has_certificate("first")
+    assert store.objects[MACHINE]["metadata"]["annotations"] == {RECORD_ANNOTATION: "uid-first"}
+
+
+def test_second_request_of_a_machine_is_denied(store: Store) -> None:
+    served(store).add_csr("second")
+    served(store)
+    assert store.conditions("second") == {"Denied": "MachineAlreadyCertified"}
+    assert not store.has_certificate("second")
+
+
+def test_request_for_another_signer_is_not_touched(store: Store) -> None:
+    store.add_csr("other", signerName="cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm")
+    served(store)
+    assert store.conditions("other") == {}
+
+
+def test_request_of_an_unknown_machine_waits_and_shows_why(store: Store) -> None:
+    store.add_csr("stranger", node="node-9")
+    served(store)
+    assert store.conditions("stranger") == {}
+    events = [
+        path for path in store.objects if path.startswith("/api/v1/namespaces/default/events")
+    ]
+    assert [store.objects[path]["reason"] for path in events] == ["MachineNotFound"]
+
+
+def forbid_by_policy(store: Store) -> None:
+    spec = {"clusterRef": {"namespace": "team-a", "name": "blue"}}
+    metadata = {"name": "p", "uid": "uid-p", "generation": 1}
+    store.put(f"{POLICIES}/p", {"metadata": metadata, "spec": spec})
+
+
+def forbid_by_unreadable_policy(store: Store) -> None:
+    forbid_by_policy(store)
+    store.objects[f"{POLICIES}/p"]["spec"]["trustt"] = "Registered"
+
+
+def opt_in_twice(store: Store) -> None:
+    both = f"{INSECURE_SIGNER},cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm"
+    annotations = store.objects[CLUSTER]["metadata"]["annotations"]
+    annotations["attestation.cluster.x-k8s.io/client-signer"] = both
+
+
+def opt_in_by_infrastructure(store: Store, signer: str = "") -> None:
+    """Let the infrastructure cluster name a signer, by default another one than the annotation."""
+    group = "infrastructure.cluster.x-k8s.io"
+    store.objects[CLUSTER]["spec"] = {
+        "security": {"kubeletAuthentication": True},
+        "infrastructureRef": {"apiGroup": group, "kind": "DevCluster", "name": "blue"},
+    }
+    store.objects.update(
+        {k: dict(v) for k, v in kinds(group, "v1", ("DevCluster", "devclusters")).items()}
+    )
+    named = signer or "cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm"
+    status = {"kubeletClientCertificateSigner": named}
+    body = {"kind": "DevCluster", "metadata": {"name": "blue"}, "status": status}
+    store.put(f"/apis/{group}/v1/namespaces/team-a/devclusters/blue", body)
+
+
+def delete_cluster(store: Store) -> None:
+    del store.objects[CLUSTER]
+
+
+@pytest.mark.parametrize(
+    ("forbid", "reason"),
+    [
+        (forbid_by_policy, "AttestationPolicyPresent"),
+        (forbid_by_unreadable_policy, "AttestationPolicyPresent"),
+        (opt_in_twice, "MultipleClientSigners"),
+        (opt_in_by_infrastructure, "MultipleClientSigners"),
+        (delete_cluster, "NotOptedIn"),
+    ],
+)
+def test_cluster_that_is_not_opted_in_alone_is_not_served(
+    store: Store, caplog: pytest.LogCaptureFixture, forbid: Callable[[Store], None], reason: str
+) -> None:
+    forbid(store)
+    served(store)
+    assert store.conditions("first") == {}
+    assert RECORD_ANNOTATION not in store.objects[MACHINE]["metadata"].get("annotations", {})
+    assert [problem(record)["reason"] for record in caplog.records] == [reason]
+
+
+def problem(record: logging.LogRecord) -> dict[str, Any]:
+    fields: dict[str, Any] = record.__dict__["fields"]
+    return fields
+
+
+def test_infrastructure_cluster_may_name_the_insecure_signer(store: Store) -> None:
+    opt_in_by_infrastructure(store, INSECURE_SIGNER)
+    assert served(store).has_certificate("first")
+
+
+def test_policies_without_their_crd_select_no_cluster(store: Store) -> None:
+    del store.objects["/apis/attestation.cluster.x-k8s.io"]
+    assert served(store).has_certificate("first")
+
+
+def crash_at(step: int) -> Callable[[int, str], None]:
+    def crash(number: int, _path: str) -> None:
+        if number == step:
+            raise SimulatedCrash
+
+    return crash
+
+
+WRITES = 5
+"""Event of the Cluster, record, Event of the Machine, approval, certificate."""
+
+
+@pytest.mark.parametrize("step", range(WRITES + 1))
+def test_signer_killed_before_any_write_signs_the_same_request_once(
+    store: Store, step: int
+) -> None:
+    store.before_write = crash_at(step)
+    signer = new_signer(store)
+    if step < WRITES:
+        with pytest.raises(SimulatedCrash):
+            signer.serve(BLUE)
+    else:
+        signer.serve(BLUE)
+    assert store.has_certificate("first") is (step == WRITES)
+    store.before_write = lambda _number, _path: None
+    store.add_csr("second")
+    served(store)
+    assert store.has_certificate("first")
+    assert store.conditions("first") == {"Approved": "NothingAttested"}
+    assert store.conditions("second") == {"Denied": "MachineAlreadyCertified"}
+
+
+def test_replica_that_verified_an_older_machine_does_not_sign(store: Store) -> None:
+    """Between the verification and the record, another replica certifies another request."""
+    other = new_signer(store)
+
+    def interleave(_number: int, path: str) -> None:
+        if path == MACHINE:
+            store.before_write = lambda _number, _path: None
+            first = store.objects.pop(f"{CSRS}/first")
+            store.add_csr("second")
+            other.serve(BLUE)
+            store.objects[f"{CSRS}/first"] = first
+
+    store.before_write = interleave
+    served(store)
+    assert store.has_certificate("second")
+    assert not store.has_certificate("first")
+    served(store)
+    assert store.conditions("first") == {"Denied": "MachineAlreadyCertified"}
+
+
+def test_certificate_has_warning_events_and_a_warning_in_the_log(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    served(store)
+    about = {(e["involvedObject"]["kind"], e["type"], e["reason"]) for e in store.events()}
+    assert about == {
+        ("Cluster", "Warning", "NothingAttested"),
+        ("Machine", "Warning", "NothingAttested"),
+    }
+    [line] = [r for r in caplog.records if r.getMessage() == "INSECURE: certificate issued"]
+    assert line.levelno == logging.WARNING
+    assert problem(line)["machine"] == "machine-1"
+
+
+def test_signer_warns_at_the_start_and_once_an_hour(
+    store: Store, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del store.objects[f"{CSRS}/first"]
+    times = [0.0, 3.0, 3599.0, 3600.0, 3603.0]
+    stop = Event()
+
+    def monotonic() -> float:
+        now = times.pop(0)
+        if not times:
+            stop.set()
+        return now
+
+    monkeypatch.setattr(service, "_ROUND_SECONDS", 0.0)
+    new_signer(store, monotonic).run(stop)
+    reminder = "INSECURE: nodes get certificates without attestation"
+    assert [record.getMessage() for record in caplog.records] == [reminder, reminder]
