@@ -35,7 +35,7 @@ hangs, or the watch can be started again at little cost."""
 _WATCH_SECONDS: Final = 400.0
 """For a whole watch. Servers end it earlier. The limit ends an event without an end."""
 _MAX_ADDRESSES: Final = 4
-"""Of one server's name. Each takes `CONNECT_SECONDS` where nothing answers."""
+"""Addresses of one server's name. Each takes `CONNECT_SECONDS` where nothing answers."""
 
 
 class Caller(Protocol):
