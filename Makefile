@@ -88,6 +88,12 @@ recording: setup ## Run the demo and write its picture, docs/images/demo.svg
 	@$(PROVIDE) --crds
 	@$(BIN)/python -m tests.demo.recording
 
+.PHONY: dashboard-picture
+dashboard-picture: setup ## Run a signer for 6 minutes and write the picture of its dashboard, docs/images/dashboard.png
+	@$(PROVIDE) --need kube-apiserver,etcd,kubectl
+	@$(PROVIDE) --crds
+	@$(BIN)/python -m tests.demo.dashboard
+
 .PHONY: test
 ifdef T
 test: setup $(if $(filter tests/integration% tests/e2e% tests/bench%,$(T)),controlplane)

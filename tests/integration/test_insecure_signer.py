@@ -96,7 +96,9 @@ def start_join(
     bootstrap = directory / "bootstrap-kubelet.conf"
     bootstrap.write_text(tenant.workload.bootstrap_kubeconfig(token), encoding="utf-8")
     path = f"{fleet.management.assets}:{os.environ['PATH']}"
-    return process.start([SCRIPT, node, directory], log=directory / "join.log", env={"PATH": path})
+    return process.start(
+        [SCRIPT, node, directory], log=directory / "join.log", env={"PATH": path}, cwd=directory
+    )
 
 
 def join(tenant: WorkloadTenant, fleet: Fleet, node: str, directory: Path) -> Path:

@@ -23,7 +23,7 @@ class Prometheus:
         self._log = directory / "prometheus.log"
         self._configuration = directory / "prometheus.yaml"
         self._data = directory / "data"
-        self._address = f"{HOST}:{process.free_port()}"
+        self.address = f"{HOST}:{process.free_port()}"
         self._process: Any = None
         configuration = {
             "global": {"scrape_interval": _INTERVAL, "evaluation_interval": _INTERVAL},
@@ -69,7 +69,7 @@ class Prometheus:
     def _get(self, path: str, **parameters: str) -> Any:  # noqa: ANN401 - JSON
         with requests.Session() as session:
             session.trust_env = False
-            url = f"http://{self._address}/api/v1/{path}"
+            url = f"http://{self.address}/api/v1/{path}"
             answer = session.get(url, params=parameters, timeout=30)
         if not answer.ok:
             raise ValueError(answer.text)
@@ -85,7 +85,7 @@ class Prometheus:
         self._process = process.start(
             [
                 provide.tool("prometheus"), f"--config.file={self._configuration}",
-                f"--storage.tsdb.path={self._data}", f"--web.listen-address={self._address}",
+                f"--storage.tsdb.path={self._data}", f"--web.listen-address={self.address}",
             ],
             log=self._log,
         )  # fmt: skip

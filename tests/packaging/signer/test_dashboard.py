@@ -96,6 +96,21 @@ def test_panel_shows_the_metrics_of_the_signer(
         wait_until(lambda: bool(prometheus.query(expression)), what=f"{title} has a series")
 
 
+TABLES: Final = [panel for panel in dashboard()["panels"] if panel["type"] == "table"]
+
+
+@pytest.mark.parametrize("panel", TABLES, ids=lambda panel: panel["title"])
+def test_table_hides_the_time_of_the_query_and_names_every_column(
+    prometheus: Prometheus, panel: Mapping[str, Any]
+) -> None:
+    [target], [organize] = panel["targets"], panel["transformations"]
+    series = prometheus.query(target["expr"])
+    assert series
+    columns = {"Time", "Value", *series[0]["metric"]}
+    assert organize["options"]["excludeByName"] == {"Time": True}
+    assert columns - {"Time"} == set(organize["options"]["renameByName"])
+
+
 def test_variable_of_the_dashboard_lists_the_clusters(prometheus: Prometheus, fleet: Fleet) -> None:
     [query] = [
         variable["query"]["query"]
