@@ -19,6 +19,10 @@ COMMANDS: Final = {
 }
 _GLOBAL_FLAGS: Final = frozenset({"-h", "--help", "--version"})
 _LEVELS: Final = ("debug", "info", "warning", "error")
+_EPILOG: Final = (
+    f"'{PROGRAM} COMMAND --help' shows the flags of a command. Exit status: 0 done; 1 failed; 2 the"
+    " arguments, policies or files are invalid; 3 verify cannot decide, or a request would wait."
+)
 _VERIFY_STATUSES: Final = (
     "Exit status: 0 if the request would be challenged, certified or approved; 1 if it would be"
     " denied; 2 if the arguments or files are invalid; 3 if it would wait or be ignored, or cannot"
@@ -41,7 +45,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
         description="Verify nodes of Cluster API by their TPM and issue their certificates.",
-        epilog=f"'{PROGRAM} COMMAND --help' shows the flags of a command.",
+        epilog=_EPILOG,
     )
     parser.add_argument(
         "--version",

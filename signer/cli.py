@@ -91,7 +91,7 @@ def _allow_open_files() -> None:
 def _search_garbage_less_often() -> None:
     """Let Python search for cyclic garbage after more new objects than by default (700, 10, 10).
 
-    The caches are large and have no cycles, so nearly every search is in vain. Reference counts
+    The caches are large and have no cycles, so nearly every search finds nothing. Reference counts
     free what requests leave. Figures: docs/performance.md.
     """
     gc.freeze()

@@ -88,9 +88,9 @@ MAX_BACKOFF_SECONDS: Final = 5.0
 """Pauses after calls that failed, or watches that ended at once without news."""
 
 QUIET_SECONDS: Final = 5
-"""Of one call, in which no reason is logged: most waits end by themselves."""
+"""Seconds of one call, in which no reason is logged: most waits end by themselves."""
 _MAX_LOGGED_REASONS: Final = 5
-"""Of one call. Others than the signer may be able to write the reason, too."""
+"""Reasons of one call. Others than the signer may be able to write the reason, too."""
 
 CLOCK_TOLERANCE_SECONDS: Final = issued_certificate.CLOCK_TOLERANCE_SECONDS
 

@@ -21,9 +21,8 @@ def note_bans(
 ) -> None:
     """Note the ban of every key that still has the claim to a node, for the node's Machine.
 
-    Only the Clusters that this replica `serves` count.
-
-    Raises `ApiServerUnavailable` until the caches are filled.
+    Notes nothing for the Clusters of other replicas (`serves`). Raises `ApiServerUnavailable`
+    until the caches are filled.
     """
     for key in caches.keys.by_index("banned", True):  # noqa: FBT003 - the only key of the index
         holder = key.held_by
@@ -32,7 +31,7 @@ def note_bans(
         name = attested_node_name(holder.cluster, holder.node_name)
         node = caches.nodes.get(f"{holder.cluster.namespace}/{name}")
         if node is None or node.endorsement_key != key.name:
-            # Another TPM has the node name since, for example after `replace`.
+            # Another TPM has claimed the node name, for example after `replace`.
             continue
         for machine in caches.machines.by_index("provider ID", (node.cluster, node.provider_id)):
             if machine.name == node.machine_name:

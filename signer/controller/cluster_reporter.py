@@ -1,4 +1,4 @@
-"""Reports what becomes of each Cluster: log, Events, metrics and the status of the policies.
+"""Reports whether each Cluster is served: log, Events, metrics and the status of the policies.
 
 Each replica reports the Clusters that it serves. Without these reports, an operator would find a
 Cluster that is not served only when its nodes do not join.
@@ -30,7 +30,7 @@ _CLUSTER_VERSION: Final = "cluster.x-k8s.io/v1beta2"
 _TRANSIENT_SECONDS: Final = 30.0
 """How long a Cluster may be in a transient state before that is reported."""
 _REPEAT_SECONDS: Final = 3600.0
-"""Until an Event is written again. The API server keeps Events for an hour."""
+"""Seconds until an Event is written again. The API server keeps Events for an hour."""
 _MAX_CHANGES: Final = 20
 """Reported changes of one namespace in one round: a tenant may change its Clusters at any rate."""
 

@@ -26,7 +26,7 @@ until this replica has its share: a start must not wait for the next round."""
 _POLICY_INTERVAL: Final = 1.0
 _REPORT_INTERVAL: Final = 2.0
 _HAND_OVER_SECONDS: Final = 10.0
-"""For which a replica that ends still serves its Clusters: the others find within two seconds that
+"""How long a replica that ends still serves its Clusters: the others find within two seconds that
 its Lease is gone, and then connect. With `_SHUTDOWN_GRACE`, it is less than the chart's
 `terminationGracePeriodSeconds`."""
 _SHUTDOWN_GRACE: Final = 15.0

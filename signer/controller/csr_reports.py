@@ -88,7 +88,7 @@ class CsrReports:
         attested: bool,
         event_only: bool = False,
     ) -> None:
-        """Note what became of a Machine; another thread writes its condition."""
+        """Note a condition of a Machine; another thread writes it."""
         if machine.is_pool_member:
             return
         self._note_machine(

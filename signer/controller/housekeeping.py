@@ -156,7 +156,7 @@ def enforce_auto_approve_policy(
 ) -> str:
     """R0: raise an alarm for each auto-approving binding, and delete it if the policy says so.
 
-    Return the bindings with what became of them, for an Event; empty if there is none to report.
+    Return each binding and whether it was deleted, for an Event; empty if there is none to report.
 
     With mode ServingOnly these bindings are how nodes get their client certificates. While
     approvals are disabled, nodes may still need them.
@@ -250,7 +250,7 @@ def _sample(items: Sequence[T], most: int) -> Sequence[T]:
 def _for_each(
     items: Iterable[T], handle: Callable[[T], None], cluster_of: Callable[[T], ClusterKey]
 ) -> None:
-    """Handle each item. One that fails costs only itself; a few failures are an outage."""
+    """Handle each item. A failure does not stop the round; a few failures do."""
     failures = 0
     for item in items:
         try:

@@ -1,7 +1,7 @@
 """Shows the TPMs of Machines that have no key on record, so that an operator can approve them.
 
 Workers note the keys of offers, and one thread writes them: no verdict waits for these writes or
-depends on them. An offer proves nothing, and a stolen bootstrap token suffices to file one. So the
+depends on them. An offer proves nothing: a thief of a bootstrap token can file one. So the
 first keys of a Machine stay, later ones are added up to a limit, and a namespace has a bounded
 number of objects. Source: docs/decisions/0033-unknown-tpms-as-requests.md.
 """

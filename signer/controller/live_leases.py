@@ -1,7 +1,7 @@
-"""Which Leases are live: seen to be renewed, and that less than their duration ago.
+"""Which Leases are live: this process saw a renewal less than the duration of the Lease ago.
 
-Times are those of this process's monotonic clock, so no clocks have to agree. A Lease of a process
-that has ended is never seen to be renewed, and so never counts, also for a replica that starts.
+Times are those of this process's monotonic clock, so no clocks have to agree. A process that has
+ended renews no Lease, so a replica that starts never counts the Lease of such a process.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,13 +11,13 @@ from typing import Final
 from signer.kube.leases import Lease
 
 RENEW_SECONDS: Final = 2.0
-"""Between two renewals of a Lease."""
+"""Seconds between two renewals of a Lease."""
 LEASE_SECONDS: Final = 10
-"""How long a Lease that is no longer renewed counts: four renewals may fail or be late."""
+"""How long a Lease counts after its last renewal: four renewals may fail or be late."""
 PROOF_SECONDS: Final = 5.0
-"""In which a Lease that was found is renewed, if its holder runs."""
+"""Seconds in which a holder that runs renews a Lease that was found."""
 _ABANDONED_SECONDS: Final = 600.0
-"""After which the Lease of a replica that was killed is deleted."""
+"""Seconds after which the Lease of a replica that was killed is deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class LiveLeases:
         return [s.lease for s in self._seen.values() if _is_live(s, now)]
 
     def unproved(self, now: float) -> Sequence[Lease]:
-        """Return the Leases that were found so lately that they may be live."""
+        """Return the Leases without a renewal that were found a moment ago: they may be live."""
         return [
             seen.lease
             for seen in self._seen.values()

@@ -1,4 +1,4 @@
-"""Reports what becomes of each Machine: the condition KubeletAttested, and Events.
+"""Reports the attestation of each Machine: the condition KubeletAttested, and Events.
 
 Workers only note what they decided; one thread writes it. So a verdict neither waits for these
 writes nor depends on them. A request that is not proved, such as one with a stolen bootstrap token,

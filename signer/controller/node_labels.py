@@ -22,7 +22,7 @@ _logger = logging.getLogger(__name__)
 
 _MAX_CHANGES_PER_ROUND: Final = 500
 _MAX_SECONDS: Final = 30.0
-"""After which a round changes no more Nodes: a hostile cluster may answer each request late."""
+"""Seconds after which a round changes no more Nodes: a hostile cluster may answer each late."""
 _MAX_FAILURES_PER_ROUND: Final = 3
 
 
@@ -69,7 +69,7 @@ def write_label_changes(
     writer: LabelWriter,
     monotonic: Callable[[], float],
 ) -> None:
-    """Write changes within the limits of a round; a Node that fails costs only itself.
+    """Write changes within the limits of a round; a Node that fails does not stop the others.
 
     Raises `ApiServerUnavailable` if the workload cluster forbids the change.
     """

@@ -17,7 +17,7 @@ from signer.verify.parse import ParsedOffer
 from signer.verify.recognize import CsrKind
 
 MAX_OFFER_AGE: Final = timedelta(minutes=20)
-"""After which an offer gets no challenge: its node discards the exchange after 15 minutes
+"""Time after which an offer gets no challenge: its node discards the exchange after 15 minutes
 (docs/protocol.md section 3). The rest is for clocks that differ. Only the age counts, which the
 requester cannot choose: a newer offer for the node may be from another holder of the same bootstrap
 token."""

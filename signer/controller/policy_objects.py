@@ -24,7 +24,7 @@ _INVALID: Final = "PolicyInvalid"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyState:
-    """What became of one object."""
+    """Whether one object is in force, and why not."""
 
     problems: tuple[str, ...]
     """Why its present version is refused; empty if it is in force."""
@@ -78,7 +78,7 @@ class PolicyObjects:
         return True
 
     def _load(self, found: PolicyObject) -> PolicyState:
-        """Accept the object's version if it is valid; return what became of it."""
+        """Accept the object's version if it is valid; return whether it is in force."""
         accepted = self._accepted.get(found.uid)
         if accepted is not None and accepted.generation == found.generation:
             return PolicyState(problems=(), in_force=found.generation)

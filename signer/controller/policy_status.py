@@ -1,4 +1,4 @@
-"""The status of a KubeletAttestationPolicy: what became of it, and of the Clusters it is for.
+"""The status of a KubeletAttestationPolicy: whether it is in force, and its Clusters.
 
 Replicas share the Clusters and the status. Each knows the states of its own Clusters, and reads
 those of the others from the status. It writes all of them, under the resourceVersion that it read.
@@ -22,8 +22,8 @@ _MAX_NAMED: Final = 3
 """Clusters in the message of a condition."""
 _MAX_TEXT: Final = 1024
 _REPEAT_SECONDS: Final = 30.0
-"""Until a replica writes a status again that another replica has overwritten. Two replicas differ
-while both serve a Cluster and only one reaches it."""
+"""Seconds until a replica writes a status again that another replica has overwritten. Two replicas
+differ while both serve a Cluster and only one reaches it."""
 
 
 class StatusWriter(Protocol):

@@ -15,13 +15,13 @@ _INTERVAL: Final = 60.0
 _RETRY_INTERVAL: Final = 10.0
 """After a round that failed."""
 _MIN_INTERVAL: Final = 5.0
-"""Between two rounds for a cluster. A hostile cluster can request the next round at any time, by a
-change of its ClusterRoleBindings."""
+"""Seconds between two rounds for a cluster. A hostile cluster can request the next round at any
+time, by a change of its ClusterRoleBindings."""
 _FULL_INTERVAL: Final = 600.0
-"""Between two rounds that make requests although nothing has changed."""
+"""Seconds between two rounds that make requests although nothing has changed."""
 _MAX_DELETE_SECONDS: Final = 30.0
-"""After which a round deletes no more requests: a hostile cluster may answer each as late as it
-can, and would hold a thread of the pool."""
+"""Seconds after which a round deletes no more requests: a hostile cluster may answer each as late
+as it can, and would hold a thread of the pool."""
 
 
 @dataclass(slots=True)

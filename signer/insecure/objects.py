@@ -13,7 +13,7 @@ V = TypeVar("V")
 
 _PAGE_SIZE: Final = 100
 _MAX_OBJECTS: Final = 10_000
-"""Of one list. A namespace or cluster with more is not one for development."""
+"""Items of one list. A namespace or cluster with more is not one for development."""
 _NO_QUERY: Final[Mapping[str, str]] = MappingProxyType({})
 
 

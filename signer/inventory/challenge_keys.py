@@ -24,7 +24,7 @@ ROTATION_PERIOD: Final = timedelta(days=30)
 PREVIOUS_KEY_TTL: Final = timedelta(minutes=20)
 """Validity of the previous key: a challenge's 15 minutes, and replicas that read it late."""
 MIN_REFRESH_INTERVAL: Final = timedelta(seconds=5)
-"""Between two refreshes: any requester can file answers under key IDs that are unknown here."""
+"""Least time between two refreshes: any requester can file answers under unknown key IDs."""
 _DAMAGED: Final = "the Secret with the challenge keys is damaged: restore or delete it"
 
 

@@ -32,8 +32,8 @@ from signer.kube.secrets import Secret
 _logger = logging.getLogger(__name__)
 
 _BACKOFF: Final = Backoff(initial=5.0, maximum=30.0)
-"""Between attempts to use a Secret that is missing or refused. A new Cluster gets its Secret after
-some minutes, and its nodes then wait for this pause at most."""
+"""Seconds between attempts to use a Secret that is missing or refused. A new Cluster gets its
+Secret after some minutes, and its nodes then wait for this pause at most."""
 _REFRESH_INTERVAL: Final = 600.0
 """Seconds until a Secret in use is read again: Cluster API renews it before it expires."""
 _RETRY_INTERVAL: Final = 15.0

@@ -104,7 +104,7 @@ class MachineStatusClient:
     def _write_once(
         self, path: str, condition: MachineCondition, now: datetime, *, old: bool
     ) -> int | None:
-        """Write the condition; return the status of the write, `None` if there is none."""
+        """Write the condition; return the status of the write, `None` without a write."""
         response = self._api.get(path, accepted=(200, 404))
         if response.status == HTTPStatus.NOT_FOUND:
             self._collection = None

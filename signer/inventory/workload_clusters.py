@@ -1,9 +1,8 @@
 """The open workload clusters: opted-in Clusters, connected to by their kubeconfig Secrets.
 
 The signer never connects to a Cluster that has not opted in, nor to one that another replica
-serves. The threads of a pool read the Secrets
-and open the connections, with turns for the owners: a Secret that is refused, or takes long to
-read, delays only the Clusters of its owner.
+serves. The threads of a pool read the Secrets and open the connections, with turns for the owners:
+a Secret that is refused, or takes long to read, delays only the Clusters of its owner.
 """
 
 import logging
@@ -35,7 +34,8 @@ from signer.task_pool import TaskPool
 _logger = logging.getLogger(__name__)
 
 _MAX_CLUSTERS: Final = 500
-"""Of one owner (namespace). Each has three connections, and a process has a limit of open files."""
+"""Clusters of one owner (namespace). Each has three connections, and the number of open files
+is limited."""
 _UNKNOWN: Final = datetime.max.replace(tzinfo=UTC)
 """Sorts a Cluster without a creation time last."""
 _TOO_MANY: Final = ConnectionProblem(

@@ -23,7 +23,7 @@ from signer.kube.tls import DeadlineExceeded
 _MAX_IDLE_CONNECTIONS: Final = 64
 """Workers send requests to the management cluster at the same time."""
 _IDLE_SECONDS: Final = 10.0
-"""After which connections that wait for a request are closed."""
+"""Seconds after which connections that wait for a request are closed."""
 
 
 class ContentTooLarge(Exception):

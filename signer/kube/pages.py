@@ -11,7 +11,7 @@ from signer.kube.decode import Fields, MaybeText, Source, decode
 
 _MAX_PAGES: Final = 10_000
 _MAX_ITEMS: Final = 500
-"""Of one page; no caller asks for more. A list of many tiny items would take much memory."""
+"""Items of one page; no caller asks for more. A list of many tiny items would take much memory."""
 _STEP: Final = 4
 """By which a page grows or shrinks."""
 _SMALL: Final = (1 << 20) // _STEP

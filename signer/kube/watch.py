@@ -28,12 +28,12 @@ T = TypeVar("T")
 V = TypeVar("V")
 
 _WATCH_SECONDS: Final = 300
-"""After which the server ends a watch. Spread a little, so that not all watches end together."""
+"""Seconds after which the server ends a watch. Spread a little, so that watches end one by one."""
 _BACKOFF: Final = Backoff(initial=0.25, maximum=10.0)
 _MAX_FAILURES: Final = 6
-"""After which everything is listed again: the server may never have had the version."""
+"""Failures after which everything is listed again: the server may never have had the version."""
 _ABSENT_SECONDS: Final = 60.0
-"""Until the next request for a kind that the API server does not have."""
+"""Seconds until the next request for a kind that the API server does not have."""
 _LONG_WATCH: Final = 30.0
 """Seconds after which the end of a watch is no failure, even if it brought no event."""
 _VALUES_PER_TURN: Final = 100

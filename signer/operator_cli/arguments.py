@@ -16,7 +16,7 @@ FORMATS: Final = ("table", "wide", "json", "yaml")
 _EPILOG: Final = (
     "Exit status: 0 done, or all is well; 1 the answer is no (a problem, a denied request, an"
     " object that does not exist); 2 the arguments or files are invalid; 3 it cannot be decided or"
-    " done now (an API server, a credential or a permission is missing)."
+    " done now (an API server, a credential or a permission is missing); 130 interrupted."
 )
 COMMANDS: Final[Mapping[str, str]] = {
     "status": "count Clusters, nodes and endorsement keys",

@@ -107,7 +107,7 @@ class Holder:
 def find_holders(cluster_roles: Iterable[Body], bindings: Iterable[Body]) -> Sequence[Holder]:
     """Return who holds one of the rights by a ClusterRoleBinding.
 
-    Left out are the signer, and administrators: who may do everything needs no such right. The
+    Left out are the signer and administrators: a user with all rights needs no such right. The
     ClusterRoles of Kubernetes for automatic approval are left out too: another check finds them.
     A RoleBinding gives none of these rights, for their resources have no namespace.
     """

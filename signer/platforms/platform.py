@@ -15,7 +15,7 @@ class Platform(Protocol):
         A policy lists the locations that it allows, and a tenant can write any provider ID. The
         caller compares. `None` if provider IDs of this platform name no location:
         `endorsement_keys` then compares where the instance is. Raises `ValueError` if the provider
-        ID is none of this platform.
+        ID is not of this platform.
         """
 
     def endorsement_keys(self, provider_id: str) -> Collection[bytes]:

@@ -51,7 +51,7 @@ OTHER_KEY_SECONDS: Final = 60.0
 FAILURE_SECONDS: Final = 10.0
 """How long a failed query is not repeated."""
 OVERDUE_SECONDS: Final = 15.0
-"""After which a query that still runs counts as unanswered, for those who wait for it."""
+"""Seconds after which a query that still runs counts as unanswered."""
 QPS: Final = 4.0
 BURST: Final = 40.0
 """Queries of one namespace to one account, so a thousand machines take four minutes. AWS allows an
@@ -141,7 +141,7 @@ class PlatformQueries:
     def keys(
         self, namespace: str, provider_id: str, rules: PlatformRules, *, expected: str
     ) -> frozenset[str]:
-        """Return the EndorsementKey names that the platform gave for an instance lately.
+        """Return the EndorsementKey names that the platform gave for an instance not long ago.
 
         Raises:
             PlatformAnswerPending: a query is under way, or is due.
@@ -202,7 +202,7 @@ class PlatformQueries:
         try:
             location = platform.location(provider_id)
         except ValueError as e:
-            message = "the provider ID of the Machine is none of the policy's platform"
+            message = "the provider ID of the Machine is not of the policy's platform"
             raise PlatformLocationNotAllowed(message, detail=str(e)) from e
         if location is not None and location not in rules.locations:
             raise PlatformLocationNotAllowed(

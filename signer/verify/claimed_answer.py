@@ -7,7 +7,7 @@ from signer.errors import PcrPolicyMismatch, RequesterCredentialUnknown
 from signer.model import AttestedNodeObject, BootState, ClaimStore, attested_node_name
 from signer.policy import PcrMode, Policy
 from signer.verify.answer import VerifiedAnswer
-from signer.verify.claims import ClaimRequest, write_claims
+from signer.verify.claim_writes import ClaimRequest, write_claims
 from signer.verify.context import VerificationContext
 
 

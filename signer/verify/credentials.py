@@ -47,8 +47,8 @@ def find_unknown_credential(
 ) -> RequesterCredentialUnknown | None:
     """Return why the certificate that filed an offer is unknown, `None` if it is known.
 
-    An offer is refused for nothing that a cache may lack, and the answer decides. So the cache is
-    believed only if it knows the certificate; otherwise the AttestedNode is read.
+    An old cache must not cause a refusal, and the answer decides. So the cache is used
+    only if it names the certificate; otherwise the AttestedNode is read.
 
     Raises `ApiServerUnavailable`.
     """

@@ -91,7 +91,7 @@ def dns(name: str) -> bytes:
 # Attestation verifiers
 
 
-def test_keylime_cve_2021_3406_key_beside_the_name_that_was_proved() -> None:
+def test_keylime_cve_2021_3406_key_other_than_the_name_that_was_proved() -> None:
     """The verification key comes only from the bytes whose Name activation proved."""
     scenario, own = Scenario(), attestation_key()
     quote = scenario.answer().quote
@@ -115,7 +115,7 @@ def test_tpm2_tools_cve_2024_29038_quote_that_no_tpm_generated() -> None:
     )
 
 
-def test_tpm2_tools_cve_2024_29039_selection_that_nobody_asked_for() -> None:
+def test_tpm2_tools_cve_2024_29039_selection_other_than_that_of_the_policy() -> None:
     """A true quote of PCRs that never change proves nothing."""
     scenario = Scenario()
     debug = pcr_values({"sha256": (16,)})
@@ -179,7 +179,7 @@ def test_kairos_4828_recorded_quote_without_a_nonce() -> None:
 
 
 @pytest.mark.parametrize("change", [{"extra_data": bytes(32)}, {"pcr_digest": bytes(32)}])
-def test_keylime_cve_2023_38201_failure_that_tells_what_was_expected(
+def test_keylime_cve_2023_38201_failure_that_discloses_the_expected_value(
     change: dict[str, bytes],
 ) -> None:
     """Neither on the CSR nor in the operator's log."""

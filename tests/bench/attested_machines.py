@@ -2,18 +2,17 @@
 
 import hashlib
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from signer.inventory.claim_objects import encode_attested_node, encode_endorsement_key
 from signer.inventory.claims import ATTESTED_NODES, ENDORSEMENT_KEYS
 from signer.model import (
-    AttestedNodeObject,
     ClusterKey,
     KeyHolder,
     TrustBasis,
-    attested_node_name,
 )
+from tests.builders.attested_nodes import attested_node
 from tests.harness import objects
 
 Json = dict[str, Any]
@@ -52,19 +51,15 @@ def claims(cluster: ClusterKey, number: int) -> Iterator[tuple[str, Json]]:
         cluster=cluster, node_name=name, provider_id=provider_id, basis=TrustBasis.CERTIFICATE
     )
     yield ENDORSEMENT_KEYS, encode_endorsement_key(digest, _PUBLIC_KEY, holder, now)
-    node = AttestedNodeObject(
-        name=attested_node_name(cluster, name),
+    node = attested_node(
+        cluster,
+        name,
         resource_version="",
-        cluster=cluster,
-        node_name=name,
         provider_id=provider_id,
         machine_name=name,
-        machine_uid="uid",
-        endorsement_key=digest,
+        key=digest,
         credential_ids=(f"X509SHA256={digest}",),
-        not_after=now + timedelta(days=7),
         last_attested=now,
-        boot=None,
     )
     yield ATTESTED_NODES, encode_attested_node(node, "")
 

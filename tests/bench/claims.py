@@ -10,9 +10,9 @@ from signer.model import (
     ClusterKey,
     KeyHolder,
     TrustBasis,
-    attested_node_name,
     credential_id,
 )
+from tests.builders.attested_nodes import attested_node
 
 CLUSTER: Final = ClusterKey(namespace="bench", name="workload")
 LIFETIME: Final = timedelta(days=7)
@@ -28,18 +28,17 @@ def holder(number: int) -> KeyHolder:
     )
 
 
-def attested_node(number: int) -> AttestedNodeObject:
+def numbered_node(number: int) -> AttestedNodeObject:
     """Return what the signer writes of a node with two certificates."""
     now, node = datetime.now(UTC), holder(number)
-    return AttestedNodeObject(
-        name=attested_node_name(CLUSTER, node.node_name),
+    return attested_node(
+        CLUSTER,
+        node.node_name,
         resource_version="",
-        cluster=CLUSTER,
-        node_name=node.node_name,
         provider_id=node.provider_id,
         machine_name=node.node_name,
         machine_uid="0f8fad5b-d9cb-469f-a165-70867728950e",
-        endorsement_key=sha256(b"%d" % number).hexdigest(),
+        key=sha256(b"%d" % number).hexdigest(),
         credential_ids=tuple(credential_id(b"%d %d" % (number, n)) for n in range(2)),
         not_after=now + LIFETIME,
         last_attested=now,

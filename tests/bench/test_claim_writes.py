@@ -27,7 +27,7 @@ from signer.inventory.claims import KubeClaimStore
 from signer.kube.client import ApiClient
 from signer.kube.kubeconfig import parse_kubeconfig
 from signer.model import AttestedNodeObject, EndorsementKeyObject
-from tests.bench.claims import CLUSTER, attested_node, holder
+from tests.bench.claims import CLUSTER, holder, numbered_node
 from tests.bench.storm import cpu_seconds
 from tests.controlplane import pins, provide
 from tests.harness.management import ManagementCluster
@@ -44,7 +44,7 @@ Claim = tuple[EndorsementKeyObject, AttestedNodeObject]
 
 def join(store: KubeClaimStore, number: int) -> Claim:
     """Write K1, K2 and K3 of a join."""
-    now, node = datetime.now(UTC), attested_node(number)
+    now, node = datetime.now(UTC), numbered_node(number)
     key = store.create_endorsement_key(node.endorsement_key, PEM, holder(number), now)
     stored = store.create_attested_node(node)
     return store.set_key_holder(key, holder(number), now), stored
@@ -53,7 +53,7 @@ def join(store: KubeClaimStore, number: int) -> Claim:
 def renew(store: KubeClaimStore, number: int, claim: Claim) -> Claim:
     """Write K2 and K3 of a renewal."""
     key, node = claim
-    stored = store.replace_attested_node(node, attested_node(number))
+    stored = store.replace_attested_node(node, numbered_node(number))
     return store.set_key_holder(key, holder(number), datetime.now(UTC)), stored
 
 
@@ -83,7 +83,7 @@ def test_claim_writes(tmp_path: Path) -> None:
     assert len(claims) == len(renewed) == CLAIMS
     costs = {"join, 3 writes": joins, "renewal, 2 writes": renewals}
     key = encode_endorsement_key("0" * 64, PEM, holder(0), datetime.now(UTC))
-    sizes = [len(json.dumps(body)) for body in (key, encode_attested_node(attested_node(0), "1"))]
+    sizes = [len(json.dumps(body)) for body in (key, encode_attested_node(numbered_node(0), "1"))]
     lines = [f"Claims of {CLAIMS} nodes: CPU of kube-apiserver and etcd for each certificate"]
     lines += [
         f"  {name:20}{1000 * (cpu - idle * wall) / CLAIMS:7.2f} ms"

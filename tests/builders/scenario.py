@@ -43,7 +43,6 @@ from signer.model import (
     Machine,
     RegisteredKey,
     TrustBasis,
-    attested_node_name,
     credential_id,
 )
 from signer.policy import Policy
@@ -55,6 +54,7 @@ from signer.verify.offer import VerifiedOffer, verify_offer
 from signer.verify.parse import ParsedAnswer, ParsedKubeletServing, ParsedOffer, parse_request
 from signer.verify.recognize import CsrKind
 from signer.verify.x509.trust_anchors import NO_ANCHORS, TrustAnchors
+from tests.builders.attested_nodes import attested_node
 from tests.builders.software_tpm import (
     TpmKey,
     attest,
@@ -377,18 +377,14 @@ class Scenario:
 
     def put_node(self, key: str, holder: KeyHolder, **changes: Any) -> AttestedNodeObject:
         """Store an AttestedNode."""
-        result = AttestedNodeObject(
-            name=attested_node_name(holder.cluster, holder.node_name),
-            resource_version="",
-            cluster=holder.cluster,
-            node_name=holder.node_name,
-            provider_id=holder.provider_id,
-            machine_name="",
-            machine_uid="",
-            endorsement_key=key,
-            credential_ids=(),
-            not_after=self.now + timedelta(days=1),
-            last_attested=self.now - timedelta(days=6),
-            boot=BootCounters(reset_count=1, restart_count=1, firmware_version=1),
-        )
-        return self.store.put_node(replace(result, **changes))
+        values: dict[str, Any] = {
+            "resource_version": "",
+            "provider_id": holder.provider_id,
+            "machine_name": "",
+            "machine_uid": "",
+            "not_after": self.now + timedelta(days=1),
+            "last_attested": self.now - timedelta(days=6),
+            "boot": BootCounters(reset_count=1, restart_count=1, firmware_version=1),
+        }
+        node = attested_node(holder.cluster, holder.node_name, key=key, **(values | changes))
+        return self.store.put_node(node)

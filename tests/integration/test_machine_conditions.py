@@ -47,7 +47,7 @@ def events(fleet: Fleet, node: Node) -> set[tuple[str, str]]:
 
 
 @pytest.mark.usefixtures("signer")
-def test_machine_tells_why_its_node_waits_and_that_it_attested(
+def test_machine_shows_why_its_node_waits_and_that_it_attested(
     fleet: Fleet, machines: Machines
 ) -> None:
     node = machines.known()

@@ -5,7 +5,7 @@ import json
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
@@ -36,9 +36,9 @@ from signer.model import (
     Machine,
     MachineState,
     TrustBasis,
-    attested_node_name,
     credential_id,
 )
+from tests.builders.attested_nodes import attested_node
 from tests.builders.scenario import machine
 from tests.fakes.claims import FakeClaimStore, StoredClaims
 from tests.fakes.csrs import FakeCsrs
@@ -174,17 +174,13 @@ def claimant(world: ClaimWorld) -> Claimant:
         provider_id=f"test://{name}",
         basis=TrustBasis.RECORD,
     )
-    node = AttestedNodeObject(
-        name=attested_node_name(world.cluster, name),
+    node = attested_node(
+        world.cluster,
+        name,
         resource_version="",
-        cluster=world.cluster,
-        node_name=name,
         provider_id=holder.provider_id,
-        machine_name="machine-1",
-        machine_uid="uid-1",
-        endorsement_key=key,
+        key=key,
         credential_ids=(credential_id(b"first"), credential_id(b"second")),
-        not_after=NOW + timedelta(days=7),
         last_attested=NOW,
         boot=BootCounters(reset_count=2**32 - 1, restart_count=0, firmware_version=2**64 - 1),
     )

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from signer.errors import RequesterCredentialUnknown
 from signer.model import AttestedNodeObject, ClusterKey
 from signer.verify.credentials import credential_ids_after_issue, verify_known_credential
+from tests.builders.attested_nodes import attested_node
 
 Record = tuple[int, ...]
 """Certificates in the AttestedNode. They are numbered in the order in which they are signed.
@@ -308,19 +309,13 @@ def _id(certificate: int | None) -> str:
 
 
 def _attested_node(record: Record) -> AttestedNodeObject:
-    return AttestedNodeObject(
-        name="n.a",
-        resource_version="1",
-        cluster=ClusterKey(namespace="a", name="a"),
-        node_name="n",
-        provider_id="p",
-        machine_name="n",
-        machine_uid="u",
-        endorsement_key=_KEY,
+    return attested_node(
+        ClusterKey(namespace="a", name="a"),
+        "n",
+        key=_KEY,
         credential_ids=tuple(map(_id, record)),
         not_after=datetime.max.replace(tzinfo=UTC),
         last_attested=datetime.min.replace(tzinfo=UTC),
-        boot=None,
     )
 
 

@@ -24,19 +24,25 @@ PROGRAMS = {
     OPERATOR: (
         operator_arguments.build_parser(),
         set(operator_arguments.COMMANDS),
-        {"0", "1", "2", "3"},
+        {"0", "1", "2", "3", "130"},
     ),
     NODE: (arguments.build_parser(), set(arguments.COMMANDS), {"0", "1", "2"}),
 }
 
 
-def flags(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """Yield every flag of a parser and of its commands."""
+def actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """Yield every flag and argument of a parser and of its commands."""
     for action in parser._actions:
-        yield from (f"-{option.lstrip('-')}" for option in action.option_strings)
+        yield action
         if isinstance(action, argparse._SubParsersAction):
             for command in action.choices.values():
-                yield from flags(command)
+                yield from actions(command)
+
+
+def flags(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """Yield every flag of a parser and of its commands."""
+    for action in actions(parser):
+        yield from (f"-{option.lstrip('-')}" for option in action.option_strings)
 
 
 def items(page: Path, macro: str) -> list[str]:
@@ -67,12 +73,30 @@ def test_page_has_every_exit_code_and_no_other(page: Path) -> None:
     assert set(items(page, "(?=[0-9])")) == codes
 
 
-def test_help_of_the_node_program_has_the_same_exit_codes() -> None:
-    assert re.findall(r"(\d) [a-z]", arguments.EPILOG.partition("Exit codes:")[2]) == [
-        "0",
-        "1",
-        "2",
+@pytest.mark.parametrize("page", PROGRAMS, ids=lambda page: page.name)
+def test_help_has_the_same_exit_codes(page: Path) -> None:
+    parser, _, codes = PROGRAMS[page]
+    text = " ".join(parser.format_help().split())
+    _, statuses = re.split(r"Exit (?:codes|status): ", text)
+    assert set(re.findall(r"(?:^|; )(\d+) ", statuses)) == codes
+
+
+def test_documentation_of_the_operator_commands_has_the_same_exit_codes() -> None:
+    _, _, codes = PROGRAMS[OPERATOR]
+    document = (PACKAGING.parent / "docs/operator-cli.md").read_text(encoding="utf-8")
+    section = document.partition("## Exit status")[2]
+    assert set(re.findall(r"^\| (\d+) \|", section, re.MULTILINE)) == codes
+
+
+@pytest.mark.parametrize("page", PROGRAMS, ids=lambda page: page.name)
+def test_help_explains_every_flag_and_argument(page: Path) -> None:
+    parser, _, _ = PROGRAMS[page]
+    unexplained = [
+        action.dest
+        for action in actions(parser)
+        if not action.help and not isinstance(action, argparse._SubParsersAction)
     ]
+    assert unexplained == []
 
 
 def test_settings_are_documented_with_their_keys() -> None:

@@ -26,7 +26,7 @@ COLUMNS = (
 )
 
 _NOT_READ: Final[Document] = {"pendingRequests": None, "apiServer": None}
-"""Of a Cluster that has not opted in: nothing connects to it."""
+"""State of a Cluster that has not opted in: nothing connects to it."""
 
 
 def run(session: Session) -> int:

@@ -17,7 +17,7 @@ from signer.inventory.machine import (
 from signer.kube.budget import MemoryBudget
 from signer.kube.cache import Cache
 from signer.model import Node
-from tests.bench.claims import attested_node
+from tests.bench.claims import numbered_node
 from tests.builders import kube_objects
 
 _UNLIMITED: Final = 1 << 40
@@ -39,7 +39,7 @@ def bytes_of_machine(*, with_references: bool = True) -> int:
     caches = _Caches(budget)
     infrastructure: Cache[InfrastructureObject] = Cache("infrastructure", budget=budget)
     workload = WorkloadCaches(kube_objects.HOME, _UID, host="", budget=budget)
-    claim = attested_node(0)
+    claim = numbered_node(0)
     name = f"{kube_objects.HOME.namespace}/{claim.node_name}"
     caches.machines.upsert(name, read_machine(_raw(_machine())))
     if with_references:
@@ -58,7 +58,7 @@ def bytes_of_machine(*, with_references: bool = True) -> int:
 
 def _machine() -> dict[str, Any]:
     """Return a Machine as an infrastructure provider of a cloud fills it in."""
-    claim = attested_node(0)
+    claim = numbered_node(0)
     machine = kube_objects.machine(claim.node_name)
     machine["metadata"] |= {
         "uid": _UID,

@@ -370,7 +370,7 @@ def test_failures_of_another_boot_or_setting_are_not_counted(change: str) -> Non
     assert node.store.cooldown.failures == 0
 
 
-def test_full_disk_does_not_hide_the_failure_behind_a_cooldown() -> None:
+def test_full_disk_does_not_replace_the_failure_by_a_cooldown() -> None:
     node = FakeNode(bootstrap=Token(token="expired"))
     node.cluster.errors = [Forbidden("no")]
     save = node.store.save_pending
@@ -640,7 +640,7 @@ def test_node_before_kubernetes_1_28_never_joins() -> None:
     assert "can_create_csrs" in node.cluster.calls
 
 
-def test_certificate_of_nobody_is_refused_before_kubernetes_1_28() -> None:
+def test_certificate_of_no_user_is_refused_before_kubernetes_1_28() -> None:
     node = FakeNode()
     node.cluster.has_self_subject_review = False
     node.cluster.may_create_csrs = False

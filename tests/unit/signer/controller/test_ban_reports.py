@@ -16,8 +16,8 @@ from signer.model import (
     EndorsementKeyObject,
     KeyHolder,
     TrustBasis,
-    attested_node_name,
 )
+from tests.builders.attested_nodes import attested_node
 
 CLUSTER = ClusterKey(namespace="team-a", name="blue")
 KEY = EndorsementKeyObject(
@@ -30,19 +30,12 @@ KEY = EndorsementKeyObject(
         cluster=CLUSTER, node_name="node-1", provider_id="metal3://1", basis=TrustBasis.RECORD
     ),
 )
-NODE = AttestedNodeObject(
-    name=attested_node_name(CLUSTER, "node-1"),
-    resource_version="1",
-    cluster=CLUSTER,
-    node_name="node-1",
+NODE = attested_node(
+    CLUSTER,
     provider_id="metal3://1",
-    machine_name="machine-1",
     machine_uid="u",
-    endorsement_key=KEY.name,
-    not_after=datetime(2026, 11, 22, tzinfo=UTC),
-    credential_ids=(),
+    key=KEY.name,
     last_attested=datetime(2026, 11, 22, tzinfo=UTC),
-    boot=None,
 )
 
 

@@ -19,8 +19,8 @@ from signer.model import (
     KeyHolder,
     MachineState,
     TrustBasis,
-    attested_node_name,
 )
+from tests.builders.attested_nodes import attested_node
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 LONG_AGO = NOW - timedelta(days=9)
@@ -28,19 +28,12 @@ MINE, OTHER = (ClusterKey(namespace="team-a", name=name) for name in ("mine", "o
 
 
 def node(cluster: ClusterKey) -> AttestedNodeObject:
-    return AttestedNodeObject(
-        name=attested_node_name(cluster, "node-1"),
-        resource_version="1",
-        cluster=cluster,
-        node_name="node-1",
+    return attested_node(
+        cluster,
         provider_id="metal3://1",
-        machine_name="machine-1",
-        machine_uid="u",
-        endorsement_key="ab" * 32,
+        key="ab" * 32,
         not_after=LONG_AGO,
-        credential_ids=(),
         last_attested=LONG_AGO,
-        boot=None,
     )
 
 

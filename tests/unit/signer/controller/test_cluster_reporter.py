@@ -125,7 +125,7 @@ def test_cluster_without_any_mistake_is_served() -> None:
     assert report.policies == ("default",)
 
 
-def test_cluster_that_nobody_names_has_no_report() -> None:
+def test_cluster_without_policy_and_annotation_has_no_report() -> None:
     """A policy for all other Clusters does not ask each of them to opt in."""
     assert report_cluster(cluster(), frozenset(), policies(DEFAULT), None) is None
 

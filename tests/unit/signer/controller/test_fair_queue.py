@@ -129,7 +129,7 @@ def test_a_silent_cluster_gets_one_probing_worker_after_three_slow_calls() -> No
     assert len(turns.pop_all()) == MAX_WORKERS_PER_CLUSTER
 
 
-def test_a_discarded_item_is_gone_and_nothing_stays_behind() -> None:
+def test_a_discarded_item_leaves_no_state() -> None:
     turns = Turns()
     turns.push(item("a"), item("b"))
     turns.queue.discard(item("a"))

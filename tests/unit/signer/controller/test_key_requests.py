@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from threading import Event
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,6 @@ from signer.kube.budget import MemoryBudget
 from signer.kube.client import ApiClient
 from signer.kube.kubeconfig import Connection
 from signer.model import (
-    AttestedNodeObject,
     ClusterKey,
     EndorsementKeyObject,
     EndorsementKeyRequest,
@@ -28,8 +28,8 @@ from signer.model import (
     OfferedKey,
     Registration,
     TpmIdentity,
-    attested_node_name,
 )
+from tests.builders.attested_nodes import attested_node
 from tests.builders.scenario import machine
 from tests.harness import pki
 
@@ -291,23 +291,15 @@ def register_for(**fields: str | None) -> Callable[[Requests], None]:
     return register
 
 
-def attest(**changes: object) -> Callable[[Requests], None]:
+def attest(**changes: Any) -> Callable[[Requests], None]:  # noqa: ANN401 # fields of the claim
     def write(at: Requests) -> None:
-        node = AttestedNodeObject(
-            name=attested_node_name(BLUE, "node-1"),
-            resource_version="1",
-            cluster=BLUE,
-            node_name="node-1",
-            provider_id="test://machine-1",
-            machine_name="machine-1",
-            machine_uid="machine-1-1",
-            endorsement_key=GENUINE,
-            not_after=NOW + timedelta(days=7),
-            credential_ids=(),
-            last_attested=NOW + timedelta(minutes=1),
-            boot=None,
-        )
-        at.management.nodes.upsert("team-a/node", replace(node, **changes))  # type: ignore[arg-type]
+        values: dict[str, Any] = {
+            "key": GENUINE,
+            "machine_uid": "machine-1-1",
+            "last_attested": NOW + timedelta(minutes=1),
+        }
+        node = attested_node(BLUE, **(values | changes))
+        at.management.nodes.upsert("team-a/node", node)
 
     return write
 

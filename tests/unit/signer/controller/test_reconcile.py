@@ -671,7 +671,7 @@ def test_an_invalid_answer_is_denied_without_other_calls() -> None:
     assert fixture.csrs.events == [(csr.name, "AnswerNotBound")]
 
 
-def test_an_invalid_answer_that_somebody_approved_is_failed() -> None:
+def test_an_invalid_answer_that_is_approved_already_is_failed() -> None:
     """The condition Approved is no input: every check runs (protocol.md, section 3)."""
     fixture = ReconcilerFixture()
     wrong = fixture.scenario.answer_csr(name="another-name", conditions={"Approved": APPROVED})
@@ -680,14 +680,14 @@ def test_an_invalid_answer_that_somebody_approved_is_failed() -> None:
     assert fixture.csrs.stored[csr.name].certificate is None
 
 
-def test_a_valid_answer_that_somebody_approved_is_issued() -> None:
+def test_a_valid_answer_that_is_approved_already_is_issued() -> None:
     fixture = ReconcilerFixture()
     csr = fixture.file(fixture.scenario.answer_csr(conditions={"Approved": APPROVED}))
     assert fixture.result(csr).certificate is not None
     assert fixture.csrs.writes == ["certify"]
 
 
-def test_an_expired_answer_that_somebody_approved_is_failed() -> None:
+def test_an_expired_answer_that_is_approved_already_is_failed() -> None:
     fixture = ReconcilerFixture()
     csr = fixture.file(fixture.scenario.answer_csr(conditions={"Approved": APPROVED}))
     fixture.scenario.now += timedelta(minutes=16)

@@ -245,7 +245,7 @@ def test_a_closed_cluster_leaves_no_circuit_breaker() -> None:
     assert fixture.queue.state().open_breakers == frozenset()
 
 
-def test_the_state_names_who_is_pending_and_who_holds_workers() -> None:
+def test_the_state_names_pending_clusters_and_owners_of_workers() -> None:
     fixture = QueueFixture()
     fixture.queue.add(item("a"))
     fixture.queue.add(item("b"))

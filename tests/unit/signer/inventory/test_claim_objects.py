@@ -30,23 +30,19 @@ from signer.model import (
     attested_node_name,
     credential_id,
 )
+from tests.builders.attested_nodes import attested_node
 from tests.builders.kube_objects import DIGEST, HOME, PROVIDER_ID, endorsement_key
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 HOLDER = KeyHolder(
     cluster=HOME, node_name="node-1", provider_id=PROVIDER_ID, basis=TrustBasis.CERTIFICATE
 )
-NODE = AttestedNodeObject(
-    name=attested_node_name(HOME, "node-1"),
+NODE = attested_node(
+    HOME,
     resource_version="7",
-    cluster=HOME,
-    node_name="node-1",
     provider_id=PROVIDER_ID,
-    machine_name="machine-1",
-    machine_uid="uid-1",
-    endorsement_key=DIGEST,
+    key=DIGEST,
     credential_ids=(credential_id(b"first"), credential_id(b"second")),
-    not_after=NOW.replace(day=28),
     last_attested=NOW,
     boot=BootCounters(reset_count=3, restart_count=0, firmware_version=0x2000300040005),
     policy="edge",

@@ -90,7 +90,7 @@ def test_unclear_choice_is_refused(
         choose_key([PLAIN, CONFLICT], target, key)
 
 
-def test_machines_of_the_same_name_are_told_apart_by_their_namespace() -> None:
+def test_machines_of_the_same_name_differ_by_their_namespace() -> None:
     with pytest.raises(Rejected, match="fits several Machines"):
         choose_key([PLAIN, NAMESAKE], "machine-1", None)
     assert choose_key([PLAIN, NAMESAKE], "team-b/machine-1", None)[0] == NAMESAKE

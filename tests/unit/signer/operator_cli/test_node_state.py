@@ -7,30 +7,24 @@ import pytest
 
 from signer.inventory.machine import read_machine, read_pool
 from signer.model import (
-    AttestedNodeObject,
     ClusterKey,
     EndorsementKeyObject,
     Release,
 )
 from signer.operator_cli.commands.nodes import node_state
 from signer.operator_cli.snapshot import Snapshot
+from tests.builders.attested_nodes import attested_node
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 CLUSTER = ClusterKey(namespace="team-a", name="c1")
 KEY = "ab" * 32
-NODE = AttestedNodeObject(
-    name="node-1.c1",
-    resource_version="1",
-    cluster=CLUSTER,
-    node_name="node-1",
+NODE = attested_node(
+    CLUSTER,
     provider_id="test://1",
-    machine_name="machine-1",
     machine_uid="u",
-    endorsement_key=KEY,
-    credential_ids=(),
+    key=KEY,
     not_after=NOW + timedelta(hours=1),
     last_attested=NOW,
-    boot=None,
 )
 METADATA = {"name": "machine-1", "namespace": "team-a", "uid": "u"}
 MACHINE = read_machine(

@@ -81,7 +81,7 @@ def test_e2_a_record_that_cannot_be_read_decides_nothing(trust: TrustMode) -> No
         check(scenario, EndorsementKeyRecordInvalid)
 
 
-def test_e2_a_record_that_names_the_key_is_enough_beside_an_unreadable_one() -> None:
+def test_e2_a_record_that_names_the_key_is_enough_if_another_is_unreadable() -> None:
     """One record that names the key is sufficient."""
     scenario = scenario_of(TrustMode.REGISTERED)
     scenario.change_machine(
@@ -244,7 +244,7 @@ def test_e2_a_name_that_was_given_to_another_key_is_not_claimed(
 
 
 @pytest.mark.parametrize("entry", NAMED.values(), ids=NAMED)
-def test_e2_who_has_the_name_already_keeps_it(entry: Registration) -> None:
+def test_e2_holder_of_a_name_keeps_it(entry: Registration) -> None:
     """Registering the next TPM ahead does not stop the one that still serves."""
     scenario = Scenario()
     scenario.put_claim()
@@ -253,7 +253,7 @@ def test_e2_who_has_the_name_already_keeps_it(entry: Registration) -> None:
     assert scenario.verify_answer().holder.basis is TrustBasis.RECORD
 
 
-def test_e2_a_registration_of_another_name_speaks_of_nobody_else() -> None:
+def test_e2_a_registration_of_another_name_concerns_no_other_node() -> None:
     scenario = Scenario()
     scenario.inventory = AllRegistrations(of=scenario.cluster, store=scenario.store)
     scenario.put_key(key_name(OTHER), registered_for=(registered(node_name="node-2.example"),))

@@ -33,7 +33,7 @@ def request_without_provider_id() -> bytes:
     return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.DER)
 
 
-def test_offer_and_answer_are_told_apart_by_their_kind() -> None:
+def test_offer_and_answer_differ_by_their_kind() -> None:
     """The same request, with either attestation data."""
     scenario = Scenario()
     offer, answer = (

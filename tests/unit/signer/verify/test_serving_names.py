@@ -115,7 +115,7 @@ def test_s3_reserved_name_that_a_guest_reports_is_denied(scenario: Scenario, tex
         "fd00::1",
     ],
 )
-def test_s3_names_beside_the_reserved_ones_pass(scenario: Scenario, text: str) -> None:
+def test_s3_names_next_to_the_reserved_ones_pass(scenario: Scenario, text: str) -> None:
     scenario.change_machine(addresses=(Address(type="InternalDNS", address=text),))
     assert check(scenario, normalize(text)) == (normalize(text),)
 
@@ -131,7 +131,7 @@ def test_s3_service_domain_is_that_of_the_cluster(scenario: Scenario) -> None:
     assert check(scenario, names[1]) == (names[1],)
 
 
-def test_s3_an_address_of_two_machines_is_nobodys(scenario: Scenario) -> None:
+def test_s3_an_address_of_two_machines_belongs_to_neither(scenario: Scenario) -> None:
     """Guests report addresses: one of the two is wrong."""
     other = machine(name="machine-2", uid="uid-2", provider_id="other", addresses=ADDRESSES[1:3])
     scenario.store.machines[HOME].append(other)
