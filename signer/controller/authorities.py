@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from common.errors import Waiting
 from signer.errors import AuthorityShared, AuthorityUnavailable
+from signer.inventory.cluster_secret import AUTHORITY_TYPES, require_label_and_type
 from signer.issue.authority import CertificateAuthority, parse_authority
 from signer.kube.secrets import Secret
 from signer.model import ClusterKey
@@ -26,10 +27,6 @@ _MAX_CACHED: Final = 2048
 """Authorities in memory, with about 10 KiB each."""
 _MAX_AGE: Final = 10.0
 """Seconds for which a Secret that was read is used. A storm of joins then costs one read."""
-_CLUSTER_LABEL: Final = "cluster.x-k8s.io/cluster-name"
-_SECRET_TYPES: Final = frozenset({"cluster.x-k8s.io/secret", "kubernetes.io/tls"})
-"""Cluster API writes the first; its documentation has operators write the second
-(https://cluster-api.sigs.k8s.io/tasks/certs/using-custom-certificates)."""
 
 
 class SecretReader(Protocol):
@@ -101,7 +98,7 @@ class ClusterAuthorities:
             raise AuthorityUnavailable("the Secret with the cluster's authority is missing")
         version = (secret.uid, secret.resource_version)
         if cached is None or cached.version != version:
-            _require_cluster_api_secret(secret, cluster)
+            _require_secret_of_cluster(secret, cluster)
             authority = parse_authority(secret.data)
             spki_sha256 = _spki_sha256(authority)
             cached = _Cached(
@@ -154,21 +151,16 @@ def authority_secret(cluster: ClusterKey) -> str:
     return f"{cluster.name}-ca"
 
 
-def _require_cluster_api_secret(secret: Secret, cluster: ClusterKey) -> None:
-    """Raise unless the Secret is marked as this Cluster's.
+def _require_secret_of_cluster(secret: Secret, cluster: ClusterKey) -> None:
+    """Raise unless type and label say that the Secret is this Cluster's.
 
     A Secret that has this name by chance, such as the one of a cert-manager Certificate, must not
     sign for nodes.
     """
-    if secret.type not in _SECRET_TYPES:
-        raise AuthorityUnavailable(
-            "the Secret of the cluster's authority must have the type cluster.x-k8s.io/secret"
-        )
-    if secret.labels.get(_CLUSTER_LABEL) != cluster.name:
-        raise AuthorityUnavailable(
-            f"the Secret of the cluster's authority must have the label {_CLUSTER_LABEL}"
-            " with the Cluster's name"
-        )
+    try:
+        require_label_and_type(secret, cluster.name, AUTHORITY_TYPES)
+    except ValueError as e:
+        raise AuthorityUnavailable(f"the Secret of the cluster's authority: {e}") from e
 
 
 def _spki_sha256(authority: CertificateAuthority) -> bytes:

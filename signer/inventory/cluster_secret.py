@@ -13,7 +13,8 @@ CLUSTER_NAME_LABEL: Final = "cluster.x-k8s.io/cluster-name"
 CLUSTER_SECRET_TYPE: Final = "cluster.x-k8s.io/secret"  # noqa: S105 # a type
 KUBECONFIG_TYPES: Final = frozenset({CLUSTER_SECRET_TYPE})
 AUTHORITY_TYPES: Final = frozenset({CLUSTER_SECRET_TYPE, "kubernetes.io/tls"})
-"""Users who bring their own authority create a Secret of type `kubernetes.io/tls`."""
+"""Cluster API's documentation has operators who bring their own authority create a Secret of type
+`kubernetes.io/tls` (https://cluster-api.sigs.k8s.io/tasks/certs/using-custom-certificates)."""
 _GROUP: Final = "cluster.x-k8s.io/"
 
 
