@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, Protocol
 
+from common.strict_json import format_time
 from signer.controller.cluster_report import SERVED, ClusterReport
 from signer.controller.policy_objects import PolicyState
 from signer.errors import PolicyConflict, PolicyInvalid
@@ -170,7 +171,7 @@ def _condition(
     policy: PolicyObject, kind: str, content: tuple[str, str, str], now: datetime
 ) -> dict[str, Any]:
     status, reason, message = content
-    since = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    since = format_time(now)
     for earlier in policy.status.get("conditions") or ():
         if (earlier.get("type"), earlier.get("status")) == (kind, status):
             since = earlier.get("lastTransitionTime", since)

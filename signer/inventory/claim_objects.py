@@ -3,12 +3,13 @@
 Source: docs/protocol.md section 2, and the CRDs in packaging/signer/crds.
 """
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any, Final
 
 import msgspec
 
 from common.names import ANNOTATION_PREFIX, API_GROUP, API_VERSION
+from common.strict_json import format_time
 from signer.inventory.cluster_secret import CLUSTER_NAME_LABEL
 from signer.kube.decode import (
     MAX_ENTRIES,
@@ -184,8 +185,8 @@ def encode_holder(held_by: KeyHolder, *, since: datetime, now: datetime) -> dict
         "nodeName": held_by.node_name,
         "providerID": held_by.provider_id,
         "basis": held_by.basis.value,
-        "since": _format_time(since),
-        "lastClaimed": _format_time(now),
+        "since": format_time(since),
+        "lastClaimed": format_time(now),
     }
 
 
@@ -213,8 +214,8 @@ def encode_attested_node(node: AttestedNodeObject, resource_version: str) -> dic
         "nodeName": node.node_name,
         "providerID": node.provider_id,
         "endorsementKey": node.endorsement_key,
-        "notAfter": _format_time(node.not_after),
-        "lastAttested": _format_time(node.last_attested),
+        "notAfter": format_time(node.not_after),
+        "lastAttested": format_time(node.last_attested),
     }
     if node.machine_name:
         spec["machineName"] = node.machine_name
@@ -281,7 +282,3 @@ def _boot(fields: _Boot | None) -> BootCounters | None:
         restart_count=fields.restart_count,
         firmware_version=version,
     )
-
-
-def _format_time(value: datetime) -> str:
-    return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -5,7 +5,6 @@ docs/decisions/0033-unknown-tpms-as-requests.md, and the CRD in packaging/signer
 """
 
 from collections.abc import Sequence
-from datetime import UTC
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 from urllib.parse import quote
@@ -13,6 +12,7 @@ from urllib.parse import quote
 import msgspec
 
 from common.names import API_GROUP, API_VERSION
+from common.strict_json import format_time
 from signer.kube.client import ApiClient
 from signer.kube.decode import Fields, MaybeText, Source, Text, Time, decode
 from signer.model import ClusterKey, EndorsementKeyRequest, OfferedKey, TpmIdentity
@@ -151,7 +151,7 @@ def _encode_key(key: OfferedKey) -> dict[str, Any]:
         "sha256": key.name,
         "nodeName": key.node_name,
         "requester": key.requester,
-        "firstSeen": key.first_seen.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "firstSeen": format_time(key.first_seen),
         "certificate": {"status": key.certificate, **known},
     }
 

@@ -16,6 +16,7 @@ from urllib.parse import quote
 import msgspec
 
 from common.errors import ApiServerUnavailable
+from common.strict_json import format_time
 from signer.kube.client import ApiClient
 from signer.kube.decode import MAX_ENTRIES, Fields, Source, Text, decode
 from signer.kube.discovery import collection_path
@@ -160,7 +161,7 @@ def _since(earlier: Mapping[str, Any], condition: MachineCondition, now: datetim
     since = earlier.get("lastTransitionTime")
     if isinstance(since, str) and earlier.get("status") == str(condition.attested):
         return since
-    return now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return format_time(now)
 
 
 def _entry(condition: MachineCondition, since: str) -> dict[str, str]:

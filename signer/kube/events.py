@@ -10,6 +10,7 @@ from http import HTTPStatus
 from typing import Final
 from urllib.parse import quote
 
+from common.strict_json import format_time
 from signer.kube.client import ApiClient
 
 COMPONENT: Final = "node-attestation-signer"
@@ -49,7 +50,7 @@ class EventRecorder:
         """Create an Event, unless the same one exists. Raises `ApiServerUnavailable`."""
         namespace = regarding.namespace or "default"
         digest = sha256(f"{regarding.uid}/{reason}/{message}".encode()).hexdigest()
-        when = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        when = format_time(now)
         reference = {
             "apiVersion": regarding.api_version,
             "kind": regarding.kind,

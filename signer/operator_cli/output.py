@@ -6,10 +6,12 @@ Cells come from objects that tenants and nodes can write, so control characters 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import yaml
+
+from common.strict_json import format_time
 
 Document = Mapping[str, Any]
 _SEPARATOR: Final = "   "
@@ -69,7 +71,7 @@ def field(name: str) -> Callable[[Document], str | None]:
 
 def time_text(value: datetime | None) -> str | None:
     """Return a time as Kubernetes writes it."""
-    return None if value is None else value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return None if value is None else format_time(value)
 
 
 def age(text: str | None, now: datetime) -> str | None:
