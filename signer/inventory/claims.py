@@ -23,7 +23,7 @@ from signer.inventory.claim_objects import (
 from signer.inventory.machine import read_machine, read_pool
 from signer.kube.client import ApiClient, Expired, Response
 from signer.kube.decode import AnyObject, Source, decode
-from signer.kube.discovery import collection_path
+from signer.kube.discovery import collection_path, namespaced_path
 from signer.kube.pages import list_pages
 from signer.model import (
     AttestedNodeObject,
@@ -156,8 +156,7 @@ class KubeClaimStore:
         if path is None:
             # Unknown is not absent: that would free every key and name.
             raise ApiServerUnavailable(f"the management cluster has no {kind}s")
-        version, plural = path.rsplit("/", 1)
-        return f"{version}/namespaces/{quote(namespace, safe='')}/{plural}"
+        return namespaced_path(path, namespace)
 
 
 def _read_item(item: msgspec.Raw, kind: str, namespace: str, read: Callable[[Source], V]) -> V:
@@ -195,5 +194,5 @@ def _key_path(name: str) -> str:
 
 
 def _node_path(namespace: str, name: str = "") -> str:
-    path = f"{_API}/namespaces/{quote(namespace, safe='')}/attestednodes"
+    path = namespaced_path(ATTESTED_NODES, namespace)
     return f"{path}/{name}" if name else path

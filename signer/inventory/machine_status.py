@@ -19,7 +19,7 @@ from common.errors import ApiServerUnavailable
 from common.strict_json import format_time
 from signer.kube.client import ApiClient
 from signer.kube.decode import MAX_ENTRIES, Fields, Source, Text, decode
-from signer.kube.discovery import collection_path
+from signer.kube.discovery import collection_path, namespaced_path
 from signer.kube.events import EventRecorder, ObjectReference
 
 CONDITION: Final = "KubeletAttested"
@@ -86,14 +86,12 @@ class MachineStatusClient:
         self._collection = self._collection or collection_path(self._api, _CAPI, "Machine")
         if self._collection is None:
             return
-        version, _, plural = self._collection.removeprefix("/apis/").rpartition("/")
+        version, _, _ = self._collection.removeprefix("/apis/").rpartition("/")
         if condition.event_only:
             self._record_event(condition, version, now)
             return
-        path = (
-            f"/apis/{version}/namespaces/{quote(condition.namespace, safe='')}"
-            f"/{plural}/{quote(condition.name, safe='')}"
-        )
+        collection = namespaced_path(self._collection, condition.namespace)
+        path = f"{collection}/{quote(condition.name, safe='')}"
         for _ in range(_MAX_ATTEMPTS):
             status = self._write_once(path, condition, now, old=version.endswith(_OLD_VERSION))
             if status == HTTPStatus.OK:

@@ -16,7 +16,7 @@ from signer.policy.load import POLICY_KIND
 
 POLICY: Final = (API_GROUP, POLICY_KIND)
 """Group and kind."""
-_POLICIES: Final = f"/apis/{API_GROUP}/{API_VERSION}/kubeletattestationpolicies"
+POLICIES: Final = f"/apis/{API_GROUP}/{API_VERSION}/kubeletattestationpolicies"
 _EMPTY: Final = msgspec.Raw(b"{}")
 
 
@@ -74,7 +74,7 @@ class PolicyClient:
         absent = {key: None for key in policy.status if key not in status}
         metadata = {"uid": policy.uid, "resourceVersion": policy.resource_version}
         response = self._api.merge_patch(
-            f"{_POLICIES}/{quote(policy.name, safe='')}/status",
+            f"{POLICIES}/{quote(policy.name, safe='')}/status",
             {"metadata": metadata, "status": {**absent, **status}},
             accepted=(HTTPStatus.OK, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
         )

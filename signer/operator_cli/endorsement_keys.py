@@ -13,12 +13,13 @@ from urllib.parse import quote
 
 from common.names import API_GROUP, API_VERSION
 from signer.inventory.claim_objects import MOVE_LABELS, read_attested_node
+from signer.inventory.claims import ATTESTED_NODES, ENDORSEMENT_KEYS
 from signer.kube.decode import Json
+from signer.kube.discovery import namespaced_path
 from signer.model import ClusterKey, attested_node_name
 from signer.operator_cli.errors import InputInvalid, Rejected, ServerUnavailable
 from signer.operator_cli.keys import parse_digest
 from signer.operator_cli.management import ManagementApi
-from signer.operator_cli.snapshot import API, ENDORSEMENT_KEYS
 
 KeyBody = dict[str, Any]
 Change = Callable[[KeyBody], Json | None]
@@ -127,10 +128,8 @@ def describe_holder(body: KeyBody) -> str:
 
 def _key_of_node(api: ManagementApi, cluster: ClusterKey, node: str) -> str:
     name = attested_node_name(cluster, node)
-    path = (
-        f"{API}/namespaces/{quote(cluster.namespace, safe='')}/attestednodes/{quote(name, safe='')}"
-    )
-    response = api.find(path)
+    collection = namespaced_path(ATTESTED_NODES, cluster.namespace)
+    response = api.find(f"{collection}/{quote(name, safe='')}")
     if response is None:
         raise Rejected(
             f"node {node} of Cluster {cluster.namespace}/{cluster.name} has never attested",

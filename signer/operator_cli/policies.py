@@ -7,15 +7,12 @@ from pathlib import Path
 
 from signer.config import ConfigError, load_policy_file
 from signer.inventory.cluster import ClusterObject
-from signer.inventory.policy_object import read_policy
+from signer.inventory.policy_object import POLICIES, read_policy
 from signer.operator_cli.errors import InputInvalid, ServerUnavailable
 from signer.operator_cli.management import ManagementApi
-from signer.operator_cli.snapshot import API
 from signer.policy import Policy, PolicySet, RefusedPolicy
 from signer.trust_bundles import TrustBundleInvalid, load_trust_bundle
 from signer.verify.x509.trust_anchors import TrustAnchors
-
-POLICIES = f"{API}/kubeletattestationpolicies"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

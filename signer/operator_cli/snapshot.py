@@ -6,27 +6,27 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, TypeVar
+from urllib.parse import quote
 
-from common.names import API_GROUP, API_VERSION
 from signer.inventory.claim_objects import read_attested_node, read_endorsement_key
+from signer.inventory.claims import ATTESTED_NODES, ENDORSEMENT_KEYS
 from signer.inventory.cluster import ClusterObject, client_signers, read_cluster
 from signer.inventory.machine import (
     MachineObject,
     PoolObject,
+    Reference,
     read_infrastructure,
     read_machine,
     read_pool,
 )
+from signer.kube.client import Response
 from signer.kube.decode import Source
-from signer.kube.discovery import collection_path, collection_paths
+from signer.kube.discovery import collection_path, collection_paths, namespaced_path
 from signer.model import AttestedNodeObject, ClusterKey, EndorsementKeyObject
 from signer.operator_cli.errors import Rejected
 from signer.operator_cli.management import ManagementApi
 
 CAPI: Final = "cluster.x-k8s.io"
-API: Final = f"/apis/{API_GROUP}/{API_VERSION}"
-ENDORSEMENT_KEYS: Final = f"{API}/endorsementkeys"
-ATTESTED_NODES: Final = f"{API}/attestednodes"
 V = TypeVar("V")
 
 
@@ -122,10 +122,7 @@ def read_objects(
 
 def _in_namespace(path: str, selection: Selection) -> str:
     namespace = selection.cluster.namespace if selection.cluster else selection.namespace
-    if not namespace:
-        return path
-    version, plural = path.rsplit("/", 1)
-    return f"{version}/namespaces/{namespace}/{plural}"
+    return namespaced_path(path, namespace) if namespace else path
 
 
 def _read_all(
@@ -155,15 +152,22 @@ def _annotations(body: dict[str, Any]) -> tuple[ClusterKey, Mapping[str, str]]:
     return key, metadata.get("annotations") or {}
 
 
+def find_referenced(api: ManagementApi, reference: Reference) -> Response | None:
+    """Read the object that a Cluster or Machine refers to, `None` if it does not exist.
+
+    A tenant may have written the name. Raises `CommandError`.
+    """
+    path = collection_path(api, reference.group, reference.kind)
+    if path is None:
+        return None
+    name = quote(reference.name, safe="")
+    return api.find(f"{namespaced_path(path, reference.namespace)}/{name}")
+
+
 def _infrastructure_signer(api: ManagementApi, cluster: ClusterObject) -> str | None:
     """Return the client signer that the infrastructure object of an opted-in Cluster names."""
     reference = cluster.infrastructure
     if not cluster.authentication or reference is None:
         return None
-    path = collection_path(api, reference.group, reference.kind)
-    if path is None:
-        return None
-    version, plural = path.rsplit("/", 1)
-    path = f"{version}/namespaces/{reference.namespace}/{plural}/{reference.name}"
-    response = api.find(path)
+    response = find_referenced(api, reference)
     return None if response is None else response.read(read_infrastructure).client_signer

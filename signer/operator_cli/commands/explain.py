@@ -15,18 +15,19 @@ from signer.explain.command import explain_requests
 from signer.explain.manifests import FilesInvalid
 from signer.explain.offline_inventory import Dump
 from signer.inventory.challenge_keys import SECRET_NAME, keys_from_secret
+from signer.inventory.claims import ATTESTED_NODES, ENDORSEMENT_KEYS
 from signer.inventory.cluster import ClusterObject
 from signer.inventory.machine import KUBEADM_CONFIG, Reference
 from signer.kube.client import ApiClient
 from signer.kube.csrs import CSRS, read_csr
-from signer.kube.discovery import collection_path
+from signer.kube.discovery import collection_path, namespaced_path
 from signer.model import ChallengeKeys, ClusterKey, Csr
 from signer.operator_cli.errors import Rejected, ServerUnavailable
 from signer.operator_cli.management import ManagementApi
 from signer.operator_cli.output import printable
 from signer.operator_cli.policies import load_for_cluster, read_policy_file
 from signer.operator_cli.session import Session
-from signer.operator_cli.snapshot import ATTESTED_NODES, CAPI, ENDORSEMENT_KEYS
+from signer.operator_cli.snapshot import CAPI, find_referenced
 from signer.operator_cli.workloads import (
     Body,
     connect_workload,
@@ -118,8 +119,7 @@ def _management_bodies(api: ManagementApi, cluster: ClusterKey) -> Iterator[Body
         collection = collection_path(api, CAPI, kind)
         if collection is None:
             continue
-        version, plural = collection.rsplit("/", 1)
-        for body in api.list_objects(f"{version}/namespaces/{cluster.namespace}/{plural}"):
+        for body in api.list_objects(namespaced_path(collection, cluster.namespace)):
             references.update(_references(body))
             yield body
     for reference in sorted(references, key=str):
@@ -143,12 +143,7 @@ def _referenced(api: ManagementApi, reference: Reference) -> Iterator[Body]:
     is_bootstrap = reference.group == "bootstrap.cluster.x-k8s.io"
     if is_bootstrap and (reference.group, reference.kind) != KUBEADM_CONFIG:
         return
-    path = collection_path(api, reference.group, reference.kind)
-    if path is None:
-        return
-    version, plural = path.rsplit("/", 1)
-    path = f"{version}/namespaces/{reference.namespace}/{plural}/{reference.name}"
-    response = api.find(path)
+    response = find_referenced(api, reference)
     if response is not None:
         yield json.loads(response.content)
 

@@ -12,8 +12,8 @@ from urllib.parse import quote
 
 import yaml
 
+from signer.inventory.policy_object import POLICIES
 from signer.operator_cli.errors import EXIT_OK, InputInvalid, Rejected
-from signer.operator_cli.policies import POLICIES
 from signer.operator_cli.session import Session
 from signer.policy.extend import extend_spec
 from signer.policy.learn import LearnError, draft_policy, learn_spec
