@@ -66,6 +66,10 @@ class ClusterKey:
     namespace: str
     name: str
 
+    def log_fields(self) -> dict[str, object]:
+        """Return the fields that name the Cluster in a line of the log."""
+        return {"cluster": f"{self.namespace}/{self.name}", "namespace": self.namespace}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:

@@ -94,14 +94,8 @@ def _count(context: AuditContext, outcome: str, error: AttestationError | None) 
     VERDICTS.labels(cluster, context.kind, outcome, reason, check).inc()
 
 
-def _cluster(context: AuditContext) -> str:
-    return f"{context.cluster.namespace}/{context.cluster.name}"
-
-
 def _fields(context: AuditContext) -> dict[str, Any]:
-    fields: dict[str, Any] = {
-        "cluster": _cluster(context),
-        "namespace": context.cluster.namespace,
+    fields = context.cluster.log_fields() | {
         "csr": context.csr.name,
         "uid": context.csr.uid,
         "signer": context.csr.signer_name,

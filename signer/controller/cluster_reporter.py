@@ -170,11 +170,7 @@ def cluster_reference(key: ClusterKey, uid: str) -> ObjectReference:
 
 
 def _log(report: ClusterReport) -> None:
-    fields: dict[str, object] = {
-        "cluster": f"{report.key.namespace}/{report.key.name}",
-        "namespace": report.key.namespace,
-        "policies": list(report.policies),
-    }
+    fields = report.key.log_fields() | {"policies": list(report.policies)}
     if report.message:
         fields |= {"message": report.message}
     if report.served:

@@ -98,8 +98,7 @@ class CsrWorkers:
             except Unavailable:
                 pass  # a cache is not filled yet
             except Exception:
-                fields = {"cluster": f"{item.cluster.namespace}/{item.cluster.name}"}
-                fields |= {"csr": item.name}
+                fields = item.cluster.log_fields() | {"csr": item.name}
                 _logger.exception("reconciliation failed", extra={"fields": fields})
             finally:
                 self._queue.done(item, result, slow=slow)

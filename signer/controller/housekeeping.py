@@ -17,7 +17,7 @@ from common.challenge import decode_challenge
 from common.errors import AttestationError, ChallengeMalformed, Denied, Unavailable
 from common.names import CHALLENGE_ANNOTATION
 from common.strict_json import parse_time
-from signer.errors import AuthorityShared, CsrChanged
+from signer.errors import AuthorityShared, AutoApproveBindingPresent, CsrChanged
 from signer.model import (
     AttestedNodeObject,
     ClusterKey,
@@ -112,7 +112,7 @@ def delete_stale_claims(
         state = claims.machine_state(node.cluster, node.provider_id, node.machine_name)
         if state is MachineState.ABSENT:
             claims.delete_attested_node(node)
-            fields = _fields(node.cluster) | {"node": node.node_name}
+            fields = node.cluster.log_fields() | {"node": node.node_name}
             _logger.info("stale claim deleted", extra={"fields": fields})
 
     _for_each(_sample(expired, _MAX_CLAIMS_PER_ROUND), delete_if_stale, lambda n: n.cluster)
@@ -143,7 +143,7 @@ def delete_unclaimed_keys(
         node = claims.attested_node(holder.cluster, holder.node_name)
         if node is None or node.endorsement_key != key.name:
             claims.delete_endorsement_key(key)
-            fields = _fields(holder.cluster) | {"endorsementKey": key.name}
+            fields = holder.cluster.log_fields() | {"endorsementKey": key.name}
             _logger.info("unclaimed endorsement key deleted", extra={"fields": fields})
 
     _for_each(
@@ -169,9 +169,9 @@ def enforce_auto_approve_policy(
     )
     outcomes: list[str] = []
     for name in islice(names, _MAX_BINDINGS_PER_ROUND):
-        fields = _fields(cluster) | {
-            "reason": "AutoApproveBindingPresent",
-            "check": "R0",
+        fields = cluster.log_fields() | {
+            "reason": AutoApproveBindingPresent.reason,
+            "check": AutoApproveBindingPresent.check,
             "detail": name,
             "alarm": True,
         }
@@ -201,7 +201,7 @@ def check_authority(
     try:
         load(cluster)
     except AuthorityShared as e:
-        fields = _fields(cluster) | {
+        fields = cluster.log_fields() | {
             "reason": e.reason,
             "check": e.check,
             "detail": e.detail,
@@ -256,12 +256,8 @@ def _for_each(
         try:
             handle(item)
         except Unavailable as e:
-            fields = _fields(cluster_of(item)) | {"message": e.message, "detail": e.detail}
+            fields = cluster_of(item).log_fields() | {"message": e.message, "detail": e.detail}
             _logger.warning("housekeeping failed for an object", extra={"fields": fields})
             failures += 1
         if failures == _MAX_FAILURES_PER_ROUND:
             return
-
-
-def _fields(cluster: ClusterKey) -> dict[str, object]:
-    return {"cluster": f"{cluster.namespace}/{cluster.name}", "namespace": cluster.namespace}

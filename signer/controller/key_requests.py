@@ -189,8 +189,7 @@ class KeyRequests:
                 return True
             written = self._writer.create(_new_request(due))
         if written:
-            fields = {
-                "cluster": f"{namespace}/{due.cluster.name}",
+            fields = due.cluster.log_fields() | {
                 "machine": due.machine_name,
                 "endorsementKey": due.key.name,
             }

@@ -85,9 +85,7 @@ def write_label_changes(
             if e.status == HTTPStatus.FORBIDDEN:
                 raise
             failures += 1
-            fields = {
-                "cluster": f"{cluster.namespace}/{cluster.name}",
-                "namespace": cluster.namespace,
+            fields = cluster.log_fields() | {
                 "node": change.node.name,
                 "message": e.message,
                 "detail": e.detail,

@@ -2,15 +2,12 @@
 
 import logging
 from pathlib import Path
-from typing import Final
 
 from signer.config import ConfigError, PolicyFileContents, load_policy_file
 from signer.controller.active_policies import ActivePolicies
+from signer.errors import PolicyInvalid
 
 _logger = logging.getLogger(__name__)
-
-_INVALID: Final = "PolicyInvalid"
-"""Reason of the alarm in the log."""
 
 
 class PolicyFile:
@@ -40,7 +37,11 @@ class PolicyFile:
         try:
             contents = load_policy_file(self._path)
         except ConfigError as e:
-            fields = {"reason": _INVALID, "detail": "; ".join(e.problems), "alarm": True}
+            fields = {
+                "reason": PolicyInvalid.reason,
+                "detail": "; ".join(e.problems),
+                "alarm": True,
+            }
             fields["message"] = "the earlier policies stay in force: correct the file"
             _logger.warning("policy file is invalid", extra={"fields": fields})
             return False

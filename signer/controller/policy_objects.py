@@ -8,18 +8,15 @@ policy for all other Clusters could demand less of their nodes.
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from signer.controller.active_policies import ActivePolicies
+from signer.errors import PolicyInvalid
 from signer.inventory.policy_object import PolicyObject
 from signer.policy import Policy, PolicySet, RefusedPolicy
 from signer.trust_bundles import TrustBundleInvalid, load_trust_bundle
 from signer.verify.x509.trust_anchors import TrustAnchors
 
 _logger = logging.getLogger(__name__)
-
-_INVALID: Final = "PolicyInvalid"
-"""Reason of the alarm in the log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,18 +54,18 @@ class PolicyObjects:
 
     def sync(self, objects: Iterable[PolicyObject]) -> bool:
         """Use the present objects; return whether the policies in force changed."""
-        objects = sorted(objects, key=lambda found: found.name)
-        states = {found.uid: self._load(found) for found in objects}
-        for found in objects:
-            self._report(found, states[found.uid])
+        objects = sorted(objects, key=lambda policy_object: policy_object.name)
+        states = {policy_object.uid: self._load(policy_object) for policy_object in objects}
+        for policy_object in objects:
+            self._report(policy_object, states[policy_object.uid])
         self.states = states
         self._accepted = {uid: self._accepted[uid] for uid in states if uid in self._accepted}
         policies = PolicySet(
             accepted=tuple(a.policy for a in map(self._accepted.get, states) if a is not None),
             refused=tuple(
-                _refused(found, states[found.uid])
-                for found in objects
-                if found.uid not in self._accepted
+                _refused(policy_object, states[policy_object.uid])
+                for policy_object in objects
+                if policy_object.uid not in self._accepted
             ),
         )
         if policies == self._in_force:
@@ -77,31 +74,31 @@ class PolicyObjects:
         self._active.replace(policies, {a.policy.name: a.anchors for a in self._accepted.values()})
         return True
 
-    def _load(self, found: PolicyObject) -> PolicyState:
+    def _load(self, policy_object: PolicyObject) -> PolicyState:
         """Accept the object's version if it is valid; return whether it is in force."""
-        accepted = self._accepted.get(found.uid)
-        if accepted is not None and accepted.generation == found.generation:
-            return PolicyState(problems=(), in_force=found.generation)
+        accepted = self._accepted.get(policy_object.uid)
+        if accepted is not None and accepted.generation == policy_object.generation:
+            return PolicyState(problems=(), in_force=policy_object.generation)
         in_force = None if accepted is None else accepted.generation
-        if isinstance(found.policy, RefusedPolicy):
-            return PolicyState(problems=found.policy.problems, in_force=in_force)
+        if isinstance(policy_object.policy, RefusedPolicy):
+            return PolicyState(problems=policy_object.policy.problems, in_force=in_force)
         try:
-            anchors = self._load_anchors(found.policy)
+            anchors = self._load_anchors(policy_object.policy)
         except TrustBundleInvalid as e:
             # The files may be mounted later: the next `sync` reads them again.
             return PolicyState(problems=(str(e),), in_force=in_force)
-        self._accepted[found.uid] = _Accepted(
-            generation=found.generation, policy=found.policy, anchors=anchors
+        self._accepted[policy_object.uid] = _Accepted(
+            generation=policy_object.generation, policy=policy_object.policy, anchors=anchors
         )
-        return PolicyState(problems=(), in_force=found.generation)
+        return PolicyState(problems=(), in_force=policy_object.generation)
 
-    def _report(self, found: PolicyObject, state: PolicyState) -> None:
-        if not state.problems or self.states.get(found.uid) == state:
+    def _report(self, policy_object: PolicyObject, state: PolicyState) -> None:
+        if not state.problems or self.states.get(policy_object.uid) == state:
             return
         fields = {
-            "policy": found.name,
-            "generation": found.generation,
-            "reason": _INVALID,
+            "policy": policy_object.name,
+            "generation": policy_object.generation,
+            "reason": PolicyInvalid.reason,
             "detail": "; ".join(state.problems),
             "message": "its Clusters wait: correct the policy"
             if state.in_force is None
@@ -111,6 +108,6 @@ class PolicyObjects:
         _logger.warning("policy is invalid", extra={"fields": fields})
 
 
-def _refused(found: PolicyObject, state: PolicyState) -> RefusedPolicy:
-    clusters = found.policy.clusters
-    return RefusedPolicy(name=found.name, clusters=clusters, problems=state.problems)
+def _refused(policy_object: PolicyObject, state: PolicyState) -> RefusedPolicy:
+    clusters = policy_object.policy.clusters
+    return RefusedPolicy(name=policy_object.name, clusters=clusters, problems=state.problems)

@@ -57,11 +57,7 @@ class Reconciler:
             return RETRY
         except Exception:
             # An exception outside the error tree is a bug: it is never a verdict.
-            fields = {
-                "cluster": f"{cluster.key.namespace}/{cluster.key.name}",
-                "namespace": cluster.key.namespace,
-                "csr": csr.name,
-            }
+            fields = cluster.key.log_fields() | {"csr": csr.name}
             _logger.exception("reconciliation failed", extra={"fields": fields})
             return RETRY
 

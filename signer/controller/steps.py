@@ -13,8 +13,7 @@ def run_step(step: Callable[[], None], name: str, cluster: ClusterKey | None = N
     """Run a step of a loop; log its exception instead of ending the thread; return success."""
     fields: dict[str, object] = {"step": name}
     if cluster is not None:
-        fields |= {"cluster": f"{cluster.namespace}/{cluster.name}"}
-        fields |= {"namespace": cluster.namespace}
+        fields |= cluster.log_fields()
     try:
         step()
     except AttestationError as e:

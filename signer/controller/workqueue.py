@@ -197,8 +197,7 @@ class WorkQueue:
                 self._delay(item, pending, result)
             opened = slow is not None and self._record_call(item.cluster, slow=slow)
         if opened:
-            namespace, name = item.cluster.namespace, item.cluster.name
-            fields = {"cluster": f"{namespace}/{name}", "namespace": namespace, "alarm": True}
+            fields = item.cluster.log_fields() | {"alarm": True}
             _logger.warning(
                 "circuit breaker opened: the API server is slow", extra={"fields": fields}
             )

@@ -227,6 +227,4 @@ class ClusterConnector:
             _logger.warning("cluster not reachable", extra=fields)
 
     def _fields(self, **more: object) -> dict[str, Any]:
-        key = self.cluster.key
-        cluster = {"cluster": f"{key.namespace}/{key.name}", "namespace": key.namespace}
-        return {"fields": {**cluster, **more}}
+        return {"fields": self.cluster.key.log_fields() | more}
