@@ -1,7 +1,7 @@
-"""Names of hosts in the one form that is compared, and every form in which one is found.
+"""Names of hosts: the one form that is compared, and all forms in which a certificate has a name.
 
-A host's name may be written in other letters than those in which certificates and DNS have it, and
-an address may be written as a name. What is compared is folded first. Source: RFC 3492 and
+Upper case, letters beyond ASCII, and an address that is written as a name all have several forms.
+What is compared is folded first. Source: RFC 3492 and
 RFC 5890 (IDNA), RFC 4291 section 2.5.5.2 (IPv4-mapped addresses).
 """
 
@@ -37,7 +37,7 @@ def normalize(text: str) -> HostName:
 
 
 def equivalent_names(text: str) -> frozenset[HostName]:
-    """Give every form in which a certificate names this host: letters beyond ASCII have others."""
+    """Return every form of a name in certificates: one with letters beyond ASCII has several."""
     if text.isascii():
         return frozenset({normalize(text)})
     return frozenset(map(normalize, (text, _idna(text.lower()), _idna(text.casefold()))))

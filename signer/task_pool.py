@@ -3,7 +3,7 @@
 Turns: owners (namespaces of the management cluster) take turns. A task of an owner starts only
 while `owner.busy < free threads`. So one owner holds at most half of the threads, two owners a
 third each, and a thread is left for the next owner as long as there are fewer hostile owners than
-threads. This is the rule of `signer.controller.fair_queue`, which has its source.
+threads. This is the rule of `signer.controller.fair_queue`, which names its source.
 """
 
 from collections import OrderedDict, deque

@@ -129,10 +129,10 @@ def run_exchange(
 ) -> IssuedCredential:
     """Begin an exchange or resume the one on disk, until it ends or the deadline passes.
 
-    An expired exchange is not a failure: the next one begins at once if there is time. After an
-    unanswered offer none does: no signer is there, and the caller's cooldown follows. The caller
-    holds the lock, and deletes the exchange from disk when the credential is stored. Raises what
-    the interfaces raise, DeadlinePassed (with the signer's pending reason), StartOver leaves.
+    An expired exchange is not a failure: the next one begins at once if there is time. After
+    OfferUnanswered none begins: no signer runs, so the caller starts a cooldown. The caller holds
+    the lock, and deletes the exchange from disk when the credential is stored. Raises what the
+    interfaces raise, DeadlinePassed (with the signer's pending reason), StartOver leaves.
     """
     while True:
         try:

@@ -34,7 +34,7 @@ from signer.policy import NodeLabels
 class WorkloadRounds:
     """Maintains workload clusters, each on one thread at a time; any thread reads `problem`."""
 
-    def __init__(  # noqa: PLR0913 - the last two are options
+    def __init__(  # noqa: PLR0913 - all that a round reads and writes
         self,
         management: ManagementCluster,
         policies: ActivePolicies,

@@ -213,7 +213,7 @@ class ClusterConnector:
             return problem or CONNECTING
         if workload.failure is not None:
             return _watch_problem(*workload.failure)
-        # A Secret that was spoilt leaves the open connection as it is, and the Cluster served.
+        # A Secret that became invalid does not close the open connection: the Cluster is served.
         return None if workload.has_synced else CONNECTING
 
     def _report_problem(self, reason: str, message: str, detail: str = "") -> None:

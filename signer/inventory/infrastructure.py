@@ -56,7 +56,7 @@ class References(Protocol):
         """Return the kinds of all objects that they refer to."""
 
     def reference_changed(self, reference: Reference) -> None:
-        """Take note that an object has changed. Called on the thread of the watches."""
+        """Notify that an object has changed. Called on the thread of the watches."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ class MachineCondition:
     reason: str
     message: str
     by_operator: bool = False
-    """Whether an object of an operator causes it; a request, which is not proved, else may."""
+    """Whether an operator's object is the cause. Otherwise it is a request, perhaps unproved."""
     event_only: bool = False
     """An alarm: it becomes an Event and changes no condition."""
 

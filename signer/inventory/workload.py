@@ -125,7 +125,7 @@ class WorkloadCluster(WorkloadCaches):
         return self._api.endpoint.unauthorized
 
     def forget_unauthorized(self) -> None:
-        """Take note that no other credential is known."""
+        """Forget the refusal: the Secret was read again, and has the same credential."""
         self._api.endpoint.unauthorized = False
 
     def close_idle_connections(self) -> None:

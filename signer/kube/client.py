@@ -80,7 +80,7 @@ class ApiClient:
         max_response: int = MAX_MANAGEMENT_RESPONSE,
         cpu: CpuShare | None = None,
     ) -> None:
-        """Call the cluster `name` in logs; read at most `max_response` bytes of an answer.
+        """Log the cluster as `name`; read at most `max_response` bytes of an answer.
 
         `cpu` limits the CPU time of reading answers; without it there is no limit.
         """

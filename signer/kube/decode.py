@@ -3,8 +3,8 @@
 A struct declares the fields that are read. `msgspec` skips all others without building them, so
 that a large object costs little CPU and memory. There are two ways to read a text: `Text` must be
 there and not empty; `MaybeText` may be absent or null. A field of another type, or over its bound,
-makes the whole object unreadable (`ValueError`): an API server that holds its objects against
-their schemas never sends one.
+makes the whole object unreadable (`ValueError`): an API server that validates its objects
+never sends one.
 """
 
 from collections.abc import Mapping

@@ -70,10 +70,10 @@ def write_claims(
 ) -> WrittenClaim:
     """Write the claims through the API server (K1 to K4); after a conflict, start again from K1.
 
-    The first attempt takes key and name from the caches of `inventory` if no other node has either
-    there. A cache may be old, but each object is written once under the resourceVersion that was
-    cached, or created, before this returns. So an object that has changed since causes a conflict,
-    and the next attempt reads it from the API server, as does a contest in the caches.
+    The first attempt reads both objects from the caches of `inventory`, unless they show another
+    holder of the key or of the name. A cache may be old. But before this returns, each object is
+    created, or written under the resourceVersion that was cached. So an object that has changed
+    since causes a conflict, and the next attempt reads both objects from the API server.
 
     Raises:
         Denied, Waiting: another claim conflicts.

@@ -71,9 +71,8 @@ def verify_no_conflicting_claim(
 ) -> None:
     """E3: verify that the key is usable here and that no claim in this Cluster conflicts.
 
-    `machine` is the requester's.
-
-    K1 compares with claims in other Clusters. An offer must not reveal them.
+    `machine` is the requester's. Only K1 compares with claims in other Clusters: an offer must not
+    reveal them.
 
     Raises:
         EndorsementKeyBanned, EndorsementKeyReleased: denied.

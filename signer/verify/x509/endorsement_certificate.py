@@ -60,9 +60,7 @@ def verify_endorsement_certificate(
     now: datetime,
     allow_without_usage: bool = False,
 ) -> CertificateFields:
-    """Verify that one of the TPM's certificates certifies this key, up to a configured authority.
-
-    Returns that certificate.
+    """Return a certificate of the TPM that certifies this key, up to a configured authority.
 
     The other readable certificates serve as intermediates. `allow_without_usage` accepts a
     certificate that has neither key usage nor extended key usage.
@@ -102,7 +100,7 @@ def verify_endorsement_certificate(
 def find_endorsement_certificate(
     certificates: Sequence[bytes], key: PublicKey
 ) -> CertificateFields | None:
-    """Return the first certificate for this key without any check of it, `None` if none is."""
+    """Return the first certificate for this key without any check, `None` if there is none."""
     try:
         provided = _read(certificates)
     except AttestationError:
