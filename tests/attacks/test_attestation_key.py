@@ -9,11 +9,11 @@ refuses it.
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from common.errors import AttestationError
 from common.tpm.constants import (
     TPM_ALG_AES,
     TPM_ALG_CFB,
@@ -139,14 +139,7 @@ def on_other_curve(number: int, curve: ec.EllipticCurve) -> Mutation:
     return ak_fields(parameters=ecdsa_parameters(curve=number), unique=point)
 
 
-def attack(
-    name: str,
-    reason: type[AttestationError],
-    mutate: Mutation,
-    scenario: Callable[[], Scenario] = Scenario,
-) -> Attack:
-    """Expect A1."""
-    return Attack("A1", name, reason, mutate, scenario)
+attack = partial(Attack, "A1")
 
 
 BITS = [

@@ -19,7 +19,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from authenticator.errors import CredentialNotForThisTpm
 from common.binding import answer_extra_data, challenge_key_id, sha256
 from common.challenge import Challenge, decode_challenge
-from common.errors import AttestationError
 from common.evidence import Answer, ChallengeReference, Offer
 from common.names import CHALLENGE_ANNOTATION, CLIENT_USAGES, SERVING_SIGNER
 from common.public_keys import public_key_from_area, spki_sha256
@@ -242,13 +241,8 @@ def widened(scenario: Scenario) -> Csr:
     return scenario.answer_csr(answer)
 
 
-def attack(check: str, name: str, reason: type[AttestationError], mutate: Mutation) -> Attack:
-    """Return an attack on the challenge."""
-    return Attack(check, name, reason, mutate)
-
-
 TIME = [
-    attack("C1", name, AnswerExpired, mutate)
+    Attack("C1", name, AnswerExpired, mutate)
     for name, mutate in {
         "replayed a second too late": later(minutes=15, seconds=1),
         "replayed a day later": later(days=1),
@@ -260,26 +254,26 @@ TIME = [
         "an approved answer, too late": approved(later(minutes=16)),
     }.items()
 ] + [
-    attack("Q2", "postdated by a second", AnswerNotBound, postdated(seconds=1)),
-    attack("Q2", "postdated by a day", AnswerNotBound, postdated(days=1)),
-    attack("Q2", "antedated", AnswerNotBound, referring(issued_at="2026-11-21T09:29:59Z")),
+    Attack("Q2", "postdated by a second", AnswerNotBound, postdated(seconds=1)),
+    Attack("Q2", "postdated by a day", AnswerNotBound, postdated(days=1)),
+    Attack("Q2", "antedated", AnswerNotBound, referring(issued_at="2026-11-21T09:29:59Z")),
 ]
 MASTER_KEYS = [
-    attack(
+    Attack(
         "C1",
         "a challenge key that was destroyed",
         ChallengeKeyUnknown,
         signer_keys(b"next", b"next but one"),
     ),
-    attack(
+    Attack(
         "C1",
         "the only challenge key, which was destroyed",
         ChallengeKeyUnknown,
         signer_keys(b"next"),
     ),
-    attack("C1", "a made-up key ID", ChallengeKeyUnknown, referring(key="0123456789abcdef")),
-    attack("C1", "key ID of zeros", ChallengeKeyUnknown, referring(key="0" * 16)),
-    attack("Q2", "the previous challenge key's name", AnswerNotBound, under_previous_name),
+    Attack("C1", "a made-up key ID", ChallengeKeyUnknown, referring(key="0123456789abcdef")),
+    Attack("C1", "key ID of zeros", ChallengeKeyUnknown, referring(key="0" * 16)),
+    Attack("Q2", "the previous challenge key's name", AnswerNotBound, under_previous_name),
 ]
 INPUTS: dict[str, dict[str, Any]] = {
     "another cluster": {"cluster_uid": "00000000-8888-4777-8666-555555555555"},
@@ -295,11 +289,11 @@ INPUTS: dict[str, dict[str, Any]] = {
     "fields that run together": {"signer_name": "", "username": CsrKind.CLIENT.value + TOKEN},
 }
 MADE_FOR = [
-    attack("Q2", f"a challenge made for {name}", AnswerNotBound, made_for(**changes))
+    Attack("Q2", f"a challenge made for {name}", AnswerNotBound, made_for(**changes))
     for name, changes in INPUTS.items()
 ]
 COPIES = [
-    attack("Q2", f"copied {name}", AnswerNotBound, mutate)
+    Attack("Q2", f"copied {name}", AnswerNotBound, mutate)
     for name, mutate in {
         "under another name": copied(name="kubelet-tpm-c"),
         "under a longer name": copied(name=ANSWER + "b"),
@@ -323,16 +317,16 @@ COPIES = [
     }.items()
 ]
 KEYS = [
-    attack("Q2", "node's endorsement key, own challenge", AnswerNotBound, other_endorsement_key),
-    attack("Q2", "own endorsement key, node's challenge", AnswerNotBound, own_endorsement_key),
-    attack("Q2", "another attestation key", AnswerNotBound, other_attestation_key),
-    attack("Q1", "another key than the proved name's", QuoteSignatureInvalid, name_without_key),
+    Attack("Q2", "node's endorsement key, own challenge", AnswerNotBound, other_endorsement_key),
+    Attack("Q2", "own endorsement key, node's challenge", AnswerNotBound, own_endorsement_key),
+    Attack("Q2", "another attestation key", AnswerNotBound, other_attestation_key),
+    Attack("Q1", "another key than the proved name's", QuoteSignatureInvalid, name_without_key),
 ]
 SECRETS = [
-    attack("Q2", "extraData of no challenge", AnswerNotBound, extra(sha256(b"guess"))),
-    attack("Q2", "the object's name for extraData", AnswerNotBound, extra(ANSWER.encode())),
-    attack("Q2", "the uid for extraData", AnswerNotBound, extra(OFFER_UID.encode())),
-    attack("Q2", "an answer for an object of no name", AnswerNotBound, bare_secret),
+    Attack("Q2", "extraData of no challenge", AnswerNotBound, extra(sha256(b"guess"))),
+    Attack("Q2", "the object's name for extraData", AnswerNotBound, extra(ANSWER.encode())),
+    Attack("Q2", "the uid for extraData", AnswerNotBound, extra(OFFER_UID.encode())),
+    Attack("Q2", "an answer for an object of no name", AnswerNotBound, bare_secret),
 ]
 ATTACKS = TIME + MASTER_KEYS + MADE_FOR + COPIES + KEYS + SECRETS
 

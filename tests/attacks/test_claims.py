@@ -260,18 +260,6 @@ def replace_certificate(scenario: Scenario) -> None:
     scenario.put_claim(credential_ids=(credential_id(b"second"), credential_id(b"third")))
 
 
-def attack(  # noqa: PLR0913, PLR0917 - the columns of a table
-    check: str,
-    name: str,
-    reason: type[AttestationError],
-    mutate: Mutation,
-    scenario: Callable[[], Scenario] = Scenario,
-    claims: Callable[[Scenario], ClaimStore] | None = None,
-) -> Attack:
-    """Return an attack on the claims."""
-    return Attack(check, name, reason, mutate, scenario, claims)
-
-
 def race(  # noqa: PLR0913, PLR0917 - as above
     check: str,
     name: str,
@@ -281,90 +269,90 @@ def race(  # noqa: PLR0913, PLR0917 - as above
     scenario: Callable[[], Scenario] = Scenario,
 ) -> Attack:
     """Return an attack that loses a race to another replica."""
-    return attack(check, name, reason, Scenario.answer_csr, scenario, racing(before, act))
+    return Attack(check, name, reason, Scenario.answer_csr, scenario, racing(before, act))
 
 
 KEYS = [
-    attack(
+    Attack(
         "K1",
         "a TPM that another cluster's node holds",
         EndorsementKeyInUse,
         unseen(abroad(TrustBasis.FIRST_USE)),
         first_use,
     ),
-    attack(
+    Attack(
         "K1",
         "a TPM that another cluster's node holds by certificate",
         EndorsementKeyInUse,
         unseen(abroad(TrustBasis.CERTIFICATE)),
         first_use,
     ),
-    attack(
+    Attack(
         "K1",
         "a TPM that another cluster's node holds by record",
         EndorsementKeyInUse,
         unseen(abroad(TrustBasis.RECORD)),
         first_use,
     ),
-    attack(
+    Attack(
         "K1",
         "a TPM on record in two clusters",
         EndorsementKeyRecordConflict,
         unseen(abroad(TrustBasis.RECORD)),
     ),
-    attack(
+    Attack(
         "K1",
         "a TPM that another node has just claimed",
         EndorsementKeyInUse,
         unseen(at_home(TrustBasis.FIRST_USE)),
         first_use,
     ),
-    attack(
+    Attack(
         "K1",
         "a TPM on record for another node that has just claimed it",
         EndorsementKeyRecordConflict,
         unseen(at_home(TrustBasis.RECORD)),
     ),
-    attack(
+    Attack(
         "K1",
         "TPM and name of an older Machine that exists",
         EndorsementKeyRecordConflict,
         unseen(same_name),
     ),
-    attack(
+    Attack(
         "K1",
         "a claim half moved to a Machine that exists",
         EndorsementKeyRecordConflict,
         unseen(half_moved),
     ),
-    attack(
+    Attack(
         "K1",
         "a claim half moved away from a Machine that exists",
         EndorsementKeyRecordConflict,
         unseen(half_moved_away),
     ),
-    attack(
+    Attack(
         "E3",
         "a TPM whose holder abroad is being deleted",
         EndorsementKeyHolderDeleting,
         unseen(abroad(TrustBasis.RECORD, deleting=True)),
     ),
-    attack(
+    Attack(
         "E3",
         "a TPM whose holder at first use abroad is being deleted",
         EndorsementKeyHolderDeleting,
         unseen(abroad(TrustBasis.FIRST_USE, deleting=True)),
         first_use,
     ),
-    attack(
+    Attack(
         "E3",
         "a TPM of a deleted node whose certificate is valid",
         EndorsementKeyHolderDeleting,
         unseen(key_of_the_gone),
         after_certificate,
     ),
-    attack("E3", "a TPM banned a moment ago", EndorsementKeyBanned, unseen(banned)),
-    attack(
+    Attack("E3", "a TPM banned a moment ago", EndorsementKeyBanned, unseen(banned)),
+    Attack(
         "E3",
         "a TPM of a claim banned a moment ago",
         EndorsementKeyBanned,
@@ -372,30 +360,30 @@ KEYS = [
     ),
 ]
 NAMES = [
-    attack(
+    Attack(
         "K2", "a name claimed a moment ago", NodeNameInUse, unseen(name_claimed(TrustBasis.RECORD))
     ),
-    attack(
+    Attack(
         "K2",
         "a name claimed at first use a moment ago",
         NodeNameInUse,
         unseen(name_claimed(TrustBasis.FIRST_USE)),
         first_use,
     ),
-    attack(
+    Attack(
         "K2",
         "a name claimed by certificate a moment ago",
         NodeNameInUse,
         unseen(name_claimed(TrustBasis.CERTIFICATE)),
         first_use,
     ),
-    attack(
+    Attack(
         "K2",
         "the name of a node that is being deleted since",
         NodeNameReserved,
         unseen(name_of_the_deleting),
     ),
-    attack(
+    Attack(
         "K2",
         "the name of a deleted node whose certificate is valid",
         NodeNameReserved,
@@ -431,7 +419,7 @@ RACES = (
         for n in (1, 3)
     ]
     + [
-        attack(
+        Attack(
             "K3",
             "a claim that another replica always writes first",
             ClaimConflict,
@@ -439,7 +427,7 @@ RACES = (
             Scenario,
             busy,
         ),
-        attack(
+        Attack(
             "",
             "an API server that is away",
             ApiServerUnavailable,
@@ -450,28 +438,28 @@ RACES = (
     ]
 )
 CREDENTIALS = [
-    attack(
+    Attack(
         "K4",
         "a certificate that a stolen authority signed for the node",
         RequesterCredentialUnknown,
         filed_with("forged"),
         strict_renewal,
     ),
-    attack(
+    Attack(
         "K4",
         "a copy of a certificate that the node has replaced",
         RequesterCredentialUnknown,
         filed_with("replaced"),
         strict_renewal,
     ),
-    attack(
+    Attack(
         "K4",
         "a copy of a certificate that the node replaced a moment ago",
         RequesterCredentialUnknown,
         unseen(replace_certificate),
         strict_renewal,
     ),
-    attack(
+    Attack(
         "K4",
         "a serving certificate requested with a forged certificate",
         RequesterCredentialUnknown,

@@ -8,12 +8,12 @@ Machine, for example through a provider's API that reports keys unchecked. Only 
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from common.binding import sha256
-from common.errors import AttestationError
 from common.tpm.constants import (
     TPM_ALG_AES,
     TPM_ALG_CFB,
@@ -138,14 +138,7 @@ def of_template(template: PublicArea) -> Mutation:
     return mutate
 
 
-def attack(
-    name: str,
-    reason: type[AttestationError],
-    mutate: Mutation,
-    scenario: Callable[[], Scenario] = Scenario,
-) -> Attack:
-    """Expect E1."""
-    return Attack("E1", name, reason, mutate, scenario)
+attack = partial(Attack, "E1")
 
 
 BITS = [

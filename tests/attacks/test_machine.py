@@ -12,7 +12,6 @@ from datetime import timedelta
 
 import pytest
 
-from common.errors import AttestationError
 from signer.errors import (
     BootstrapNotReady,
     ClusterPaused,
@@ -163,91 +162,80 @@ def new_machines() -> Scenario:
     return scenario
 
 
-def attack(
-    check: str,
-    name: str,
-    reason: type[AttestationError],
-    mutate: Mutation,
-    scenario: Callable[[], Scenario] = Scenario,
-) -> Attack:
-    """Return an attack."""
-    return Attack(check, name, reason, mutate, scenario)
-
-
 MACHINES = [
-    attack("M1", "a Machine that does not exist", MachineNotFound, change(provider_id=OTHER_ID)),
-    attack("M1", "a Machine without provider ID", MachineNotFound, change(provider_id="")),
-    attack("M1", "a Machine of another cluster", MachineNotFound, abroad),
-    attack("M1", "two Machines of one provider ID", MachineAmbiguous, clone),
-    attack(
+    Attack("M1", "a Machine that does not exist", MachineNotFound, change(provider_id=OTHER_ID)),
+    Attack("M1", "a Machine without provider ID", MachineNotFound, change(provider_id="")),
+    Attack("M1", "a Machine of another cluster", MachineNotFound, abroad),
+    Attack("M1", "two Machines of one provider ID", MachineAmbiguous, clone),
+    Attack(
         "M1", "two Machines of one provider ID, both being deleted", MachineAmbiguous, both_deleting
     ),
-    attack(
+    Attack(
         "M2", "a Machine that is not bootstrapped", BootstrapNotReady, change(bootstrap_ready=False)
     ),
-    attack("M2", "a Machine that is being deleted", MachineDeleting, change(deleting=True)),
-    attack("M2", "a paused Cluster", ClusterPaused, paused),
+    Attack("M2", "a Machine that is being deleted", MachineDeleting, change(deleting=True)),
+    Attack("M2", "a paused Cluster", ClusterPaused, paused),
 ]
 NAMES = [
-    attack("M3", "another node's name", NodeNameMismatch, other_nodes_name),
-    attack("M3", "another node's provider ID", NodeNameMismatch, other_nodes_provider_id),
-    attack("M3", "another host name", NodeNameMismatch, change(addresses=hostnames("other"))),
-    attack(
+    Attack("M3", "another node's name", NodeNameMismatch, other_nodes_name),
+    Attack("M3", "another node's provider ID", NodeNameMismatch, other_nodes_provider_id),
+    Attack("M3", "another host name", NodeNameMismatch, change(addresses=hostnames("other"))),
+    Attack(
         "M3",
         "a name that the Machine's begins with",
         NodeNameMismatch,
         change(addresses=hostnames("node-1.example.com")),
     ),
-    attack(
+    Attack(
         "M3",
         "a name that begins with the Machine's",
         NodeNameMismatch,
         change(addresses=hostnames("node-1")),
     ),
-    attack(
+    Attack(
         "M3",
         "a name with two trailing dots",
         NodeNameMismatch,
         change(addresses=hostnames(NODE + "..")),
     ),
-    attack("M3", "an external name", NodeNameUnknown, address("ExternalDNS")),
-    attack("M3", "an internal address", NodeNameUnknown, address("InternalIP")),
-    attack("M3", "an address of no known type", NodeNameUnknown, address("Whatever")),
-    attack("M3", "an address of a type in small letters", NodeNameUnknown, address("hostname")),
-    attack("M3", "a Machine without addresses", NodeNameUnknown, change(addresses=())),
-    attack("M3", "the Machine's own name", NodeNameUnknown, unnamed),
-    attack("M3", "a pool member without a registration", NodeNameUnknown, pool_member()),
-    attack(
+    Attack("M3", "an external name", NodeNameUnknown, address("ExternalDNS")),
+    Attack("M3", "an internal address", NodeNameUnknown, address("InternalIP")),
+    Attack("M3", "an address of no known type", NodeNameUnknown, address("Whatever")),
+    Attack("M3", "an address of a type in small letters", NodeNameUnknown, address("hostname")),
+    Attack("M3", "a Machine without addresses", NodeNameUnknown, change(addresses=())),
+    Attack("M3", "the Machine's own name", NodeNameUnknown, unnamed),
+    Attack("M3", "a pool member without a registration", NodeNameUnknown, pool_member()),
+    Attack(
         "M3",
         "a pool member registered without a name",
         NodeNameUnknown,
         pool_member(registration(PROVIDER_ID, None)),
     ),
-    attack(
+    Attack(
         "M3",
         "a pool member named without a provider ID",
         NodeNameUnknown,
         pool_member(registration(None, NODE)),
     ),
-    attack(
+    Attack(
         "M3",
         "a pool member named for another",
         NodeNameUnknown,
         pool_member(registration(OTHER_ID, NODE)),
     ),
-    attack(
+    Attack(
         "M3",
         "a pool member of another name",
         NodeNameMismatch,
         pool_member(registration(PROVIDER_ID, "other")),
     ),
-    attack(
+    Attack(
         "M3",
         "a second name after the claimed one",
         NodeNameMismatch,
         claimed_name(TrustBasis.RECORD),
     ),
-    attack(
+    Attack(
         "M3",
         "a second name after one claimed at first use",
         NodeNameMismatch,
@@ -255,39 +243,39 @@ NAMES = [
     ),
 ]
 NODES = [
-    attack(
+    Attack(
         "M4",
         "the name of a Node of another Machine",
         NodeOfAnotherMachine,
         nodes(Node(name=NODE, provider_id=OTHER_ID)),
     ),
-    attack(
+    Attack(
         "M4",
         "the name of a Node without provider ID",
         NodeOfAnotherMachine,
         nodes(Node(name=NODE, provider_id="")),
     ),
-    attack(
+    Attack(
         "M4",
         "a Node that changed its provider ID",
         NodeOfAnotherMachine,
         nodes(Node(name=NODE, provider_id=OTHER_ID)),
         renewal,
     ),
-    attack(
+    Attack(
         "M4",
         "a Node whose provider ID is in capitals",
         NodeOfAnotherMachine,
         nodes(Node(name=NODE, provider_id=PROVIDER_ID.upper())),
     ),
-    attack(
+    Attack(
         "M6",
         "a first use, nodeRef to another Node",
         NodeRefMismatch,
         change(node_ref=OTHER_NODE),
         first_use,
     ),
-    attack(
+    Attack(
         "M6",
         "a first use, another Node with the provider ID",
         NodeRefMismatch,
@@ -296,7 +284,7 @@ NODES = [
     ),
 ]
 NEW_MACHINES = [
-    attack(reason.check, f"only new Machines: {name}", reason, mutate, new_machines)
+    Attack(reason.check, f"only new Machines: {name}", reason, mutate, new_machines)
     for name, reason, mutate in (
         ("a nodeRef to the node", MachineNotNew, change(node_ref=NODE)),
         ("its own Node", MachineNotNew, nodes(Node(name=NODE, provider_id=PROVIDER_ID))),

@@ -13,7 +13,6 @@ from dataclasses import replace
 
 import pytest
 
-from common.errors import AttestationError
 from common.tpm.constants import TPM_ALG_SHA256, TPM_ALG_SHA384
 from signer.errors import (
     PcrBankUnavailable,
@@ -149,19 +148,8 @@ def no_selection(scenario: Scenario) -> Csr:
     return answer(scenario, {}, {"sha256": {}})
 
 
-def attack(
-    check: str,
-    name: str,
-    reason: type[AttestationError],
-    mutate: Mutation,
-    scenario: Callable[[], Scenario] = Scenario,
-) -> Attack:
-    """Return an attack on the PCRs."""
-    return Attack(check, name, reason, mutate, scenario)
-
-
 SELECTIONS = [
-    attack("Q3", name, PcrSelectionMismatch, mutate)
+    Attack("Q3", name, PcrSelectionMismatch, mutate)
     for name, mutate in {
         "values that the quote does not cover": quoting(pcr_values({"sha256": (0, 1)}), GOOD),
         "a quote of another bank, values of ours": quoting(
@@ -183,46 +171,46 @@ SELECTIONS = [
         "policy of yesterday": policy_of_yesterday,
     }.items()
 ] + [
-    attack("Q3", "an empty bank", PcrBankUnavailable, quoting({"sha256": {}}, GOOD)),
-    attack(
+    Attack("Q3", "an empty bank", PcrBankUnavailable, quoting({"sha256": {}}, GOOD)),
+    Attack(
         "Q3",
         "one of two banks empty",
         PcrBankUnavailable,
         lambda scenario: answer(scenario, {**scenario.pcrs, "sha384": {}}, scenario.pcrs),
         two_banks,
     ),
-    attack("Q3", "a policy that selects nothing", PcrSelectionMismatch, no_selection),
+    Attack("Q3", "a policy that selects nothing", PcrSelectionMismatch, no_selection),
 ]
 DIGESTS = [
-    attack("Q3", f"another value of PCR {i}", PcrDigestMismatch, quoting(GOOD, evil(i)))
+    Attack("Q3", f"another value of PCR {i}", PcrDigestMismatch, quoting(GOOD, evil(i)))
     for i in range(8)
 ] + [
-    attack(
+    Attack(
         "Q3",
         "the policy's values with an honest quote",
         PcrDigestMismatch,
         values_alone,
         ENFORCING,
     ),
-    attack(
+    Attack(
         "Q3",
         "values in the wrong places",
         PcrDigestMismatch,
         lambda w: answer(w, GOOD, {"sha256": {i: GOOD["sha256"][7 - i] for i in range(8)}}),
     ),
-    attack(
+    Attack(
         "Q3",
         "zeros for values",
         PcrDigestMismatch,
         quoting(GOOD, {"sha256": dict.fromkeys(range(8), bytes(32))}),
     ),
-    attack("Q3", "banks in the wrong order", PcrDigestMismatch, reversed_banks, two_banks),
-    attack("Q3", "digest of the bank's hash", PcrDigestMismatch, digest_of_bank, p384_scenario),
-    attack("Q3", "digest of another hash", PcrDigestMismatch, digest_of_sha384),
+    Attack("Q3", "banks in the wrong order", PcrDigestMismatch, reversed_banks, two_banks),
+    Attack("Q3", "digest of the bank's hash", PcrDigestMismatch, digest_of_bank, p384_scenario),
+    Attack("Q3", "digest of another hash", PcrDigestMismatch, digest_of_sha384),
 ]
 POLICIES = (
     [
-        attack(
+        Attack(
             "Q4",
             f"PCR {i} of something else booted",
             PcrPolicyMismatch,
@@ -232,16 +220,16 @@ POLICIES = (
         for i in range(8)
     ]
     + [
-        attack("Q4", "all of something else booted", PcrPolicyMismatch, quoting(EVIL), ENFORCING),
-        attack("Q4", "good values in other places", PcrPolicyMismatch, moved, ENFORCING),
-        attack(
+        Attack("Q4", "all of something else booted", PcrPolicyMismatch, quoting(EVIL), ENFORCING),
+        Attack("Q4", "good values in other places", PcrPolicyMismatch, moved, ENFORCING),
+        Attack(
             "Q4",
             "PCRs that were never extended",
             PcrPolicyMismatch,
             quoting({"sha256": dict.fromkeys(range(8), bytes(32))}),
             ENFORCING,
         ),
-        attack(
+        Attack(
             "Q4",
             "values that another Machine may have",
             PcrPolicyMismatch,
@@ -250,7 +238,7 @@ POLICIES = (
         ),
     ]
     + [
-        attack("Q4", name, PcrPolicyMismatch, mutate, ENFORCING)
+        Attack("Q4", name, PcrPolicyMismatch, mutate, ENFORCING)
         for name, mutate in {
             "a policy that allows nothing": allowing({}),
             "a bank without allowed values": allowing({"sha384": ALLOWED["sha256"]}),

@@ -16,7 +16,6 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
 from common.binding import sha256
-from common.errors import AttestationError
 from common.tpm.constants import (
     TPM_ALG_ECDSA,
     TPM_ALG_RSAPSS,
@@ -256,19 +255,8 @@ def algebraic(scenario: Scenario) -> Csr:
     return scenario.answer_csr(replace(scenario.answer(), signature=value))
 
 
-def attack(
-    check: str,
-    name: str,
-    reason: type[AttestationError],
-    mutate: Mutation,
-    scenario: Callable[[], Scenario] = Scenario,
-) -> Attack:
-    """Return an attack on the quote."""
-    return Attack(check, name, reason, mutate, scenario)
-
-
 AFTER_SIGNING = [
-    attack(
+    Attack(
         "Q1",
         f"{name} changed after signing",
         QuoteSignatureInvalid,
@@ -276,11 +264,11 @@ AFTER_SIGNING = [
     )
     for name, at in FIELDS.items()
 ] + [
-    attack("Q1", "cut short after signing", QuoteSignatureInvalid, unsigned(lambda q: q[:-1])),
-    attack(
+    Attack("Q1", "cut short after signing", QuoteSignatureInvalid, unsigned(lambda q: q[:-1])),
+    Attack(
         "Q1", "a trailing byte, after signing", QuoteSignatureInvalid, unsigned(lambda q: q + b"\0")
     ),
-    attack(
+    Attack(
         "Q1",
         "another quote after signing",
         QuoteSignatureInvalid,
@@ -289,7 +277,7 @@ AFTER_SIGNING = [
 ]
 BEFORE_SIGNING = (
     [
-        attack("Q1", name, QuoteMalformed, signed(edit))
+        Attack("Q1", name, QuoteMalformed, signed(edit))
         for name, edit in {
             "magic of another byte": lambda q: b"\xfe" + q[1:],
             "magic backwards": lambda q: b"GCT\xff" + q[4:],
@@ -328,7 +316,7 @@ BEFORE_SIGNING = (
         }.items()
     ]
     + [
-        attack("Q1", f"qualifiedSigner {name}", QuoteMalformed, signed(edit))
+        Attack("Q1", f"qualifiedSigner {name}", QuoteMalformed, signed(edit))
         for name, edit in {
             "of no bytes": lambda q: q[:6] + b"\0\0" + q[42:],
             "of SHA-1": lambda q: q[:6] + tpm2b(b"\0\4" + bytes(20)) + q[42:],
@@ -339,7 +327,7 @@ BEFORE_SIGNING = (
         }.items()
     ]
     + [
-        attack("Q2", name, AnswerNotBound, signed(edit))
+        Attack("Q2", name, AnswerNotBound, signed(edit))
         for name, edit in {
             "no extraData (Kairos #4828)": lambda q: q[:42] + b"\0\0" + q[76:],
             "extraData of zeros": lambda q: q[:44] + bytes(32) + q[76:],
@@ -357,7 +345,7 @@ BEFORE_SIGNING = (
         }.items()
     ]
     + [
-        attack("Q3", name, reason, signed(edit))
+        Attack("Q3", name, reason, signed(edit))
         for name, reason, edit in (
             ("no banks", PcrSelectionMismatch, lambda q: q[:101] + bytes(4) + q[111:]),
             ("one PCR less", PcrSelectionMismatch, lambda q: q[:108] + b"\xfe" + q[109:]),
@@ -375,15 +363,15 @@ BEFORE_SIGNING = (
 )
 CONFUSED = (
     [
-        attack("Q1", f"{name} instead of a quote", QuoteMalformed, statement(kind, body))
+        Attack("Q1", f"{name} instead of a quote", QuoteMalformed, statement(kind, body))
         for kind, (name, body) in TYPES.items()
     ]
     + [
-        attack("Q1", f"{name}, its body that of a quote", QuoteMalformed, statement(kind, quoted))
+        Attack("Q1", f"{name}, its body that of a quote", QuoteMalformed, statement(kind, quoted))
         for kind, (name, _) in TYPES.items()
     ]
     + [
-        attack("Q1", f"{name} that says quote", reason, statement(0x8018, body))
+        Attack("Q1", f"{name} that says quote", reason, statement(0x8018, body))
         for name, body, reason in (
             ("certify", certified, QuoteMalformed),
             ("creation", created, QuoteMalformed),
@@ -394,107 +382,107 @@ CONFUSED = (
         )
     ]
     + [
-        attack(
+        Attack(
             "Q1", "a quote among other bytes", QuoteMalformed, signed(lambda q: b"\x30\x82" + q)
         ),
-        attack("Q1", "text that was signed", QuoteMalformed, signed(lambda _: b"I am a quote")),
-        attack("Q1", "a digest that was signed", QuoteMalformed, signed(sha256)),
+        Attack("Q1", "text that was signed", QuoteMalformed, signed(lambda _: b"I am a quote")),
+        Attack("Q1", "a digest that was signed", QuoteMalformed, signed(sha256)),
     ]
 )
 SIGNATURES = [
-    attack("Q1", "signed by another key", QuoteSignatureInvalid, by_another_key),
-    attack("Q1", "signed by the kubelet's key", QuoteSignatureInvalid, by_the_kubelet_key),
-    attack("Q1", "signature of another quote", QuoteSignatureInvalid, of_another_answer),
-    attack(
+    Attack("Q1", "signed by another key", QuoteSignatureInvalid, by_another_key),
+    Attack("Q1", "signed by the kubelet's key", QuoteSignatureInvalid, by_the_kubelet_key),
+    Attack("Q1", "signature of another quote", QuoteSignatureInvalid, of_another_answer),
+    Attack(
         "Q1",
         "r = s = 0 (CVE-2022-21449)",
         QuoteSignatureInvalid,
         ecdsa(lambda _: EcdsaValue(r=bytes(32), s=bytes(32))),
     ),
-    attack("Q1", "empty r and s", QuoteSignatureInvalid, ecdsa(lambda _: EcdsaValue(r=b"", s=b""))),
-    attack(
+    Attack("Q1", "empty r and s", QuoteSignatureInvalid, ecdsa(lambda _: EcdsaValue(r=b"", s=b""))),
+    Attack(
         "Q1",
         "r = s = n",
         QuoteSignatureInvalid,
         ecdsa(lambda _: EcdsaValue(r=pack_uints((ORDER, 32)), s=pack_uints((ORDER, 32)))),
     ),
-    attack(
+    Attack(
         "Q1",
         "r + n",
         QuoteSignatureInvalid,
         ecdsa(lambda v: replace(v, r=pack_uints((integer(v.r) + ORDER, 33)))),
     ),
-    attack(
+    Attack(
         "Q1", "r and s exchanged", QuoteSignatureInvalid, ecdsa(lambda v: EcdsaValue(r=v.s, s=v.r))
     ),
-    attack("Q1", "empty signature", SignatureMalformed, signature(lambda _: b"")),
-    attack("Q1", "signature cut short", SignatureMalformed, signature(lambda s: s[:-1])),
-    attack(
+    Attack("Q1", "empty signature", SignatureMalformed, signature(lambda _: b"")),
+    Attack("Q1", "signature cut short", SignatureMalformed, signature(lambda s: s[:-1])),
+    Attack(
         "Q1", "a trailing byte in the signature", SignatureMalformed, signature(lambda s: s + b"\0")
     ),
-    attack("Q1", "null signature", SignatureMalformed, signature(lambda _: b"\0\x10")),
-    attack("Q1", "HMAC for a signature", SignatureMalformed, signature(lambda s: b"\0\5" + s[2:])),
-    attack("Q1", "ECDAA", SignatureMalformed, signature(lambda s: b"\0\x1a" + s[2:])),
-    attack("Q1", "SM2", SignatureMalformed, signature(lambda s: b"\0\x1b" + s[2:])),
-    attack("Q1", "ECSchnorr", SignatureMalformed, signature(lambda s: b"\0\x1c" + s[2:])),
-    attack("Q1", "SHA-1 named", SignatureMalformed, signature(lambda s: s[:2] + b"\0\4" + s[4:])),
-    attack(
+    Attack("Q1", "null signature", SignatureMalformed, signature(lambda _: b"\0\x10")),
+    Attack("Q1", "HMAC for a signature", SignatureMalformed, signature(lambda s: b"\0\5" + s[2:])),
+    Attack("Q1", "ECDAA", SignatureMalformed, signature(lambda s: b"\0\x1a" + s[2:])),
+    Attack("Q1", "SM2", SignatureMalformed, signature(lambda s: b"\0\x1b" + s[2:])),
+    Attack("Q1", "ECSchnorr", SignatureMalformed, signature(lambda s: b"\0\x1c" + s[2:])),
+    Attack("Q1", "SHA-1 named", SignatureMalformed, signature(lambda s: s[:2] + b"\0\4" + s[4:])),
+    Attack(
         "Q1", "SHA-384 named", SignatureMalformed, signature(lambda s: s[:2] + b"\0\x0c" + s[4:])
     ),
-    attack("Q1", "SM3 named", SignatureMalformed, signature(lambda s: s[:2] + b"\0\x12" + s[4:])),
-    attack(
+    Attack("Q1", "SM3 named", SignatureMalformed, signature(lambda s: s[:2] + b"\0\x12" + s[4:])),
+    Attack(
         "Q1", "no hash named", SignatureMalformed, signature(lambda s: s[:2] + b"\0\x10" + s[4:])
     ),
-    attack(
+    Attack(
         "Q1", "r of 67 bytes", SignatureMalformed, ecdsa(lambda v: replace(v, r=bytes(35) + v.r))
     ),
-    attack(
+    Attack(
         "Q1",
         "size of r over the end",
         SignatureMalformed,
         signature(lambda s: s[:4] + b"\xff\xff" + s[6:]),
     ),
-    attack("Q1", "signed with SHA-1", SignatureMalformed, ecc_signs(hashes.SHA1(), TPM_ALG_SHA1)),  # noqa: S303 - refused
-    attack(
+    Attack("Q1", "signed with SHA-1", SignatureMalformed, ecc_signs(hashes.SHA1(), TPM_ALG_SHA1)),  # noqa: S303 - refused
+    Attack(
         "Q1", "signed with SHA-384", SignatureMalformed, ecc_signs(hashes.SHA384(), TPM_ALG_SHA384)
     ),
-    attack(
+    Attack(
         "Q1", "signed with SHA-512", SignatureMalformed, ecc_signs(hashes.SHA512(), TPM_ALG_SHA512)
     ),
-    attack(
+    Attack(
         "Q1",
         "signed with SHA-384, SHA-256 named",
         QuoteSignatureInvalid,
         ecc_signs(hashes.SHA384(), SHA256),
     ),
-    attack(
+    Attack(
         "Q1",
         "RSA under an EC key",
         SignatureMalformed,
         signature(lambda _: raw(TPM_ALG_RSASSA, SHA256, bytes(256))),
     ),
-    attack(
+    Attack(
         "Q1",
         "EC under an RSA key",
         SignatureMalformed,
         signature(lambda _: raw(TPM_ALG_ECDSA, SHA256, EcdsaValue(r=b"\1", s=b"\1"))),
         rsa_scenario,
     ),
-    attack(
+    Attack(
         "Q1",
         "PSS named and made under RSASSA",
         SignatureMalformed,
         rsa_signs(TPM_ALG_RSAPSS, PSS),
         rsa_scenario,
     ),
-    attack(
+    Attack(
         "Q1",
         "PSS under the name RSASSA",
         QuoteSignatureInvalid,
         rsa_signs(TPM_ALG_RSASSA, PSS),
         rsa_scenario,
     ),
-    attack(
+    Attack(
         "Q1",
         "RSASSA under the name PSS",
         QuoteSignatureInvalid,
@@ -502,7 +490,7 @@ SIGNATURES = [
         pss_scenario,
     ),
     *(
-        attack(
+        Attack(
             "Q1",
             f"PSS with a salt of {size} bytes, which no TPM makes",
             QuoteSignatureInvalid,
@@ -511,43 +499,43 @@ SIGNATURES = [
         )
         for size in (0, 20, 31, 33, 221)
     ),
-    attack(
+    Attack(
         "Q1",
         "RSASSA named and made under PSS",
         SignatureMalformed,
         rsa_signs(TPM_ALG_RSASSA, padding.PKCS1v15()),
         pss_scenario,
     ),
-    attack(
+    Attack(
         "Q1",
         "RSA over other bytes",
         QuoteSignatureInvalid,
         rsa_signs(TPM_ALG_RSASSA, padding.PKCS1v15(), b"other"),
         rsa_scenario,
     ),
-    attack("Q1", "RSA signature 1", QuoteSignatureInvalid, algebraic, rsa_scenario),
-    attack(
+    Attack("Q1", "RSA signature 1", QuoteSignatureInvalid, algebraic, rsa_scenario),
+    Attack(
         "Q1",
         "empty RSA signature",
         QuoteSignatureInvalid,
         signature(lambda _: raw(TPM_ALG_RSASSA, SHA256, b"")),
         rsa_scenario,
     ),
-    attack(
+    Attack(
         "Q1",
         "RSA signature with a zero before it",
         QuoteSignatureInvalid,
         signature(lambda s: raw(TPM_ALG_RSASSA, SHA256, b"\0" + s[6:])),
         rsa_scenario,
     ),
-    attack(
+    Attack(
         "Q1",
         "RSA signature of 513 bytes",
         SignatureMalformed,
         signature(lambda _: b"\0\x14\0\x0b" + tpm2b(bytes(513))),
         rsa_scenario,
     ),
-    attack(
+    Attack(
         "Q1",
         "P-384, SHA-256 named",
         SignatureMalformed,

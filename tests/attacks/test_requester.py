@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from common.errors import AttestationError
 from common.names import BUILTIN_SERVING_SIGNER, CLIENT_SIGNER
 from signer.errors import (
     AlreadyDecided,
@@ -120,86 +119,75 @@ def of_other_groups(scenario: Scenario) -> None:
     scenario.policy = replace(scenario.policy, bootstrap_groups=frozenset({"joiners"}))
 
 
-def attack(
-    check: str,
-    name: str,
-    reason: type[AttestationError],
-    mutate: Mutation,
-    scenario: Callable[[], Scenario] = Scenario,
-) -> Attack:
-    """Return an attack."""
-    return Attack(check, name, reason, mutate, scenario)
-
-
 OURS = [
-    attack("R0", "a cluster that did not opt in", NotOptedIn, cluster(client_signers=frozenset())),
-    attack(
+    Attack("R0", "a cluster that did not opt in", NotOptedIn, cluster(client_signers=frozenset())),
+    Attack(
         "R0",
         "a cluster of the insecure signer",
         NotOptedIn,
         cluster(client_signers=frozenset({INSECURE_CLIENT_SIGNER})),
     ),
-    attack(
+    Attack(
         "R0",
         "the insecure signer besides",
         MultipleClientSigners,
         cluster(client_signers=frozenset({CLIENT_SIGNER, INSECURE_CLIENT_SIGNER})),
     ),
-    attack(
+    Attack(
         "R0",
         "a forgotten auto-approving binding",
         AutoApproveBindingPresent,
         cluster(auto_approve_bindings=frozenset({"kubeadm:node-autoapprove-bootstrap"})),
     ),
-    attack(
+    Attack(
         "R0",
         "a forgotten binding for renewals",
         AutoApproveBindingPresent,
         cluster(auto_approve_bindings=frozenset({"kubeadm:node-autoapprove-certificate-rotation"})),
         renewal,
     ),
-    attack(
+    Attack(
         "R0",
         "a forgotten binding that is not removed",
         AutoApproveBindingPresent,
         waiting_for_bindings,
     ),
-    attack("R0", "an attestation under ServingOnly", ServingOnly, under_serving_only),
-    attack("R0", "a renewal under ServingOnly", ServingOnly, under_serving_only, renewal),
-    attack(
+    Attack("R0", "an attestation under ServingOnly", ServingOnly, under_serving_only),
+    Attack("R0", "a renewal under ServingOnly", ServingOnly, under_serving_only, renewal),
+    Attack(
         "R0",
         "our serving signer under ServingOnly",
         ServingOnly,
         under_serving_only,
         serving_scenario,
     ),
-    attack("R1", "the insecure signer", NotOurSigner, to(INSECURE_CLIENT_SIGNER)),
-    attack(
+    Attack("R1", "the insecure signer", NotOurSigner, to(INSECURE_CLIENT_SIGNER)),
+    Attack(
         "R1",
         "the built-in client signer",
         NotOurSigner,
         to("kubernetes.io/kube-apiserver-client-kubelet"),
     ),
-    attack(
+    Attack(
         "R1", "the signer for all clients", NotOurSigner, to("kubernetes.io/kube-apiserver-client")
     ),
-    attack("R1", "the legacy signer", NotOurSigner, to("kubernetes.io/legacy-unknown")),
-    attack("R1", "our signer's name in capitals", NotOurSigner, to(CLIENT_SIGNER.upper())),
-    attack("R1", "our signer's name and more", NotOurSigner, to(CLIENT_SIGNER + "-v2")),
-    attack(
+    Attack("R1", "the legacy signer", NotOurSigner, to("kubernetes.io/legacy-unknown")),
+    Attack("R1", "our signer's name in capitals", NotOurSigner, to(CLIENT_SIGNER.upper())),
+    Attack("R1", "our signer's name and more", NotOurSigner, to(CLIENT_SIGNER + "-v2")),
+    Attack(
         "R1",
         "the proposal's signer without a domain",
         NotOurSigner,
         to(CLIENT_SIGNER.replace("cluster.x-k8s.io", "cluster-x-k8s-io")),
     ),
-    attack("R1", "no signer", NotOurSigner, to("")),
-    attack("R1", "Denied", AlreadyDecided, with_condition("Denied")),
-    attack("R1", "Failed", AlreadyDecided, with_condition("Failed")),
-    attack("R1", "with a certificate", AlreadyDecided, changed(certificate=b"-----BEGIN")),
-    attack("R1", "with an empty certificate", AlreadyDecided, changed(certificate=b"")),
+    Attack("R1", "no signer", NotOurSigner, to("")),
+    Attack("R1", "Denied", AlreadyDecided, with_condition("Denied")),
+    Attack("R1", "Failed", AlreadyDecided, with_condition("Failed")),
+    Attack("R1", "with a certificate", AlreadyDecided, changed(certificate=b"-----BEGIN")),
+    Attack("R1", "with an empty certificate", AlreadyDecided, changed(certificate=b"")),
 ]
 USAGES = [
-    attack("R2", f"usages: {name}", UsagesNotAllowed, asked(*usages))
+    Attack("R2", f"usages: {name}", UsagesNotAllowed, asked(*usages))
     for name, usages in {
         "none": (),
         "client auth alone": ("client auth",),
@@ -221,7 +209,7 @@ USAGES = [
         "of no name": (*CLIENT, ""),
     }.items()
 ] + [
-    attack("R2", f"usages for serving: {name}", UsagesNotAllowed, asked(*usages), serving_scenario)
+    Attack("R2", f"usages for serving: {name}", UsagesNotAllowed, asked(*usages), serving_scenario)
     for name, usages in {
         "those of clients": CLIENT,
         "client auth besides": (*SERVING, "client auth"),
@@ -229,7 +217,7 @@ USAGES = [
     }.items()
 ]
 REQUESTERS = [
-    attack("R3", f"requester: {name}", RequesterNotAllowed, by(username, *groups))
+    Attack("R3", f"requester: {name}", RequesterNotAllowed, by(username, *groups))
     for name, username, groups in (
         ("a user", "alice", EVERYBODY),
         ("an administrator", "kubernetes-admin", frozenset({"system:masters"})),
@@ -248,10 +236,10 @@ REQUESTERS = [
         ("no groups", "system:bootstrap:abcdef", ()),
     )
 ] + [
-    attack(
+    Attack(
         "R3", "a group that is not a bootstrapper's any more", RequesterNotAllowed, of_other_groups
     ),
-    attack(
+    Attack(
         "R3",
         "a bootstrapper asks for serving",
         RequesterNotAllowed,
@@ -260,7 +248,7 @@ REQUESTERS = [
     ),
 ]
 OTHER_NAMES = [
-    attack(
+    Attack(
         "M5",
         f"a node asks for {name}",
         RequesterNameMismatch,

@@ -231,54 +231,43 @@ def name_of_the_deleting(scenario: Scenario) -> None:
     other_holder(scenario, deleting=True)
 
 
-def attack(
-    check: str,
-    name: str,
-    reason: type[AttestationError],
-    mutate: Mutation,
-    scenario: Callable[[], Scenario] = Scenario,
-) -> Attack:
-    """Return an attack."""
-    return Attack(check, name, reason, mutate, scenario)
-
-
 MISMATCHES = [
-    attack("E2", "a stranger's TPM", EndorsementKeyMismatch, stranger),
-    attack("E2", "another key of the same TPM", EndorsementKeyMismatch, stranger_of_rsa),
-    attack("E2", "another key on record", EndorsementKeyMismatch, records(record_of(STRANGER))),
-    attack(
+    Attack("E2", "a stranger's TPM", EndorsementKeyMismatch, stranger),
+    Attack("E2", "another key of the same TPM", EndorsementKeyMismatch, stranger_of_rsa),
+    Attack("E2", "another key on record", EndorsementKeyMismatch, records(record_of(STRANGER))),
+    Attack(
         "E2",
         "a stranger's key registered",
         EndorsementKeyMismatch,
         registered(STRANGER, provider_id=PROVIDER_ID),
     ),
-    attack(
+    Attack(
         "E2",
         "a record of one bit more",
         EndorsementKeyMismatch,
         records(RegisteredKey(source="", spki_sha256=bytes(32))),
     ),
-    attack(
+    Attack(
         "E2",
         "an empty record",
         EndorsementKeyMismatch,
         records(RegisteredKey(source="", spki_sha256=b"")),
     ),
-    attack(
+    Attack(
         "E2",
         "a first use against a record",
         EndorsementKeyMismatch,
         records(record_of(STRANGER)),
         first_use,
     ),
-    attack(
+    Attack(
         "E2",
         "a first use against a registration",
         EndorsementKeyMismatch,
         registered(STRANGER, node_name=NODE),
         first_use,
     ),
-    attack(
+    Attack(
         "E2",
         "a claim against a record that came later",
         EndorsementKeyMismatch,
@@ -287,40 +276,40 @@ MISMATCHES = [
     ),
 ]
 NO_RECORD = [
-    attack("E2", "no record", EndorsementKeyNotRegistered, records()),
-    attack("E2", "a record in one's own annotation", EndorsementKeyNotRegistered, own_annotation),
-    attack("E2", "registered for nothing", EndorsementKeyNotRegistered, registered()),
-    attack(
+    Attack("E2", "no record", EndorsementKeyNotRegistered, records()),
+    Attack("E2", "a record in one's own annotation", EndorsementKeyNotRegistered, own_annotation),
+    Attack("E2", "registered for nothing", EndorsementKeyNotRegistered, registered()),
+    Attack(
         "E2",
         "registered for another provider ID",
         EndorsementKeyNotRegistered,
         registered(provider_id=OTHER_ID),
     ),
-    attack(
+    Attack(
         "E2",
         "registered for another Machine",
         EndorsementKeyNotRegistered,
         registered(machine_name="machine-2"),
     ),
-    attack(
+    Attack(
         "E2",
         "registered for another node",
         EndorsementKeyNotRegistered,
         registered(node_name=OTHER_NODE),
     ),
-    attack(
+    Attack(
         "E2",
         "registered for this Machine and another node",
         EndorsementKeyNotRegistered,
         registered(provider_id=PROVIDER_ID, node_name=OTHER_NODE),
     ),
-    attack(
+    Attack(
         "E2",
         "registered for this node of another Machine",
         EndorsementKeyNotRegistered,
         registered(machine_name="machine-2", node_name=NODE),
     ),
-    attack(
+    Attack(
         "E2",
         "registered for an equal name in another cluster",
         EndorsementKeyNotRegistered,
@@ -328,7 +317,7 @@ NO_RECORD = [
             cluster=ABROAD, provider_id=PROVIDER_ID, machine_name="machine-1", node_name=NODE
         ),
     ),
-    attack(
+    Attack(
         "E2",
         "registered for an empty provider ID",
         EndorsementKeyNotRegistered,
@@ -336,35 +325,35 @@ NO_RECORD = [
     ),
 ]
 PLATFORM = [
-    attack(
+    Attack(
         "E2",
         "another TPM than the one of the platform",
         EndorsementKeyMismatch,
         stranger,
         platform_scenario,
     ),
-    attack(
+    Attack(
         "E2",
         "a Machine with the provider ID of an instance without a TPM",
         EndorsementKeyNotRegistered,
         platform_gives(),
         platform_scenario,
     ),
-    attack(
+    Attack(
         "E2",
         "a Machine with the provider ID of another tenant's instance",
         EndorsementKeyMismatch,
         platform_gives(STRANGER),
         platform_scenario,
     ),
-    attack(
+    Attack(
         "E2",
         "a key that the platform gives, against a registered one",
         EndorsementKeyMismatch,
         records(record_of(STRANGER)),
         platform_scenario,
     ),
-    attack(
+    Attack(
         "E2",
         "a key that the platform gives, and an unreadable record",
         EndorsementKeyRecordInvalid,
@@ -372,7 +361,7 @@ PLATFORM = [
         platform_scenario,
     ),
     *(
-        attack("E2", name, error, platform_fails(error), platform_scenario)
+        Attack("E2", name, error, platform_fails(error), platform_scenario)
         for name, error in {
             "a provider ID that the policy does not allow": PlatformLocationNotAllowed,
             "a platform that refuses the query": PlatformQueryFailed,
@@ -382,14 +371,14 @@ PLATFORM = [
     ),
 ]
 UNREADABLE = [
-    attack("E2", "an unreadable record", EndorsementKeyRecordInvalid, unreadable()),
-    attack(
+    Attack("E2", "an unreadable record", EndorsementKeyRecordInvalid, unreadable()),
+    Attack(
         "E2",
         "an unreadable record and one of another key",
         EndorsementKeyRecordInvalid,
         unreadable(record_of(STRANGER)),
     ),
-    attack(
+    Attack(
         "E2",
         "a first use with an unreadable record",
         EndorsementKeyRecordInvalid,
@@ -398,64 +387,64 @@ UNREADABLE = [
     ),
 ]
 FIRST_USES = [
-    attack("E2", "a first claim by a node", OperatorActionRequired, node_requester, first_use),
-    attack(
+    Attack("E2", "a first claim by a node", OperatorActionRequired, node_requester, first_use),
+    Attack(
         "E2",
         "a first claim with another Machine's token",
         OperatorActionRequired,
         username("system:bootstrap:zzzzzz"),
         first_use,
     ),
-    attack(
+    Attack(
         "E2",
         "a first claim with a token that only begins alike",
         OperatorActionRequired,
         username("system:bootstrap:abcdef0"),
         first_use,
     ),
-    attack(
+    Attack(
         "E2", "a first claim without a token", OperatorActionRequired, username("alice"), first_use
     ),
-    attack(
+    Attack(
         "E2",
         "a first claim with the entry credential",
         OperatorActionRequired,
         username(ENTRY_USER),
         first_use_by_any_token,
     ),
-    attack(
+    Attack(
         "E2", "a first claim where the Node exists", OperatorActionRequired, has_node(), first_use
     ),
-    attack(
+    Attack(
         "E2",
         "a first claim where a nodeRef exists",
         OperatorActionRequired,
         has_node_ref,
         first_use,
     ),
-    attack(
+    Attack(
         "M4",
         "a first claim where a Node without provider ID exists",
         NodeOfAnotherMachine,
         has_node(provider_id=""),
         first_use,
     ),
-    attack("K2", "a second TPM after a first use", NodeNameInUse, came_first(), first_use),
-    attack(
+    Attack("K2", "a second TPM after a first use", NodeNameInUse, came_first(), first_use),
+    Attack(
         "K2",
         "a second TPM after a certified claim",
         NodeNameInUse,
         came_first(TrustBasis.CERTIFICATE),
         first_use,
     ),
-    attack(
+    Attack(
         "E2",
         "a renewal for a recreated Machine",
         OperatorActionRequired,
         renews_a_recreated_machine,
         first_use_renewed,
     ),
-    attack(
+    Attack(
         "E2",
         "a renewal from another machine",
         OperatorActionRequired,
@@ -464,45 +453,45 @@ FIRST_USES = [
     ),
 ]
 HELD = [
-    attack("E3", "a banned TPM", EndorsementKeyBanned, banned(held=False)),
-    attack("E3", "a banned TPM that has a claim", EndorsementKeyBanned, banned(held=True)),
-    attack("E3", "a banned TPM that is registered", EndorsementKeyBanned, banned_and_registered),
-    attack("E3", "a TPM released from the Cluster", EndorsementKeyReleased, released()),
-    attack("E3", "a TPM released from the Machine", EndorsementKeyReleased, released(PROVIDER_ID)),
-    attack("E3", "a TPM released at first use", EndorsementKeyReleased, released(), first_use),
-    attack("E3", "a banned TPM at first use", EndorsementKeyBanned, banned(held=False), first_use),
-    attack(
+    Attack("E3", "a banned TPM", EndorsementKeyBanned, banned(held=False)),
+    Attack("E3", "a banned TPM that has a claim", EndorsementKeyBanned, banned(held=True)),
+    Attack("E3", "a banned TPM that is registered", EndorsementKeyBanned, banned_and_registered),
+    Attack("E3", "a TPM released from the Cluster", EndorsementKeyReleased, released()),
+    Attack("E3", "a TPM released from the Machine", EndorsementKeyReleased, released(PROVIDER_ID)),
+    Attack("E3", "a TPM released at first use", EndorsementKeyReleased, released(), first_use),
+    Attack("E3", "a banned TPM at first use", EndorsementKeyBanned, banned(held=False), first_use),
+    Attack(
         "E3",
         "a TPM that another node holds",
         EndorsementKeyInUseLocally,
         held(TrustBasis.FIRST_USE),
         first_use,
     ),
-    attack(
+    Attack(
         "E3",
         "a TPM that another node holds by record",
         EndorsementKeyInUseLocally,
         held(TrustBasis.RECORD),
         first_use,
     ),
-    attack(
+    Attack(
         "E3",
         "a TPM whose holder is being deleted",
         EndorsementKeyHolderDeleting,
         held(TrustBasis.RECORD, deleting=True),
     ),
-    attack(
+    Attack(
         "E3",
         "a TPM whose holder at first use is being deleted",
         EndorsementKeyHolderDeleting,
         held(TrustBasis.FIRST_USE, deleting=True),
         first_use,
     ),
-    attack(
+    Attack(
         "K1", "a TPM on record for two nodes", EndorsementKeyRecordConflict, held(TrustBasis.RECORD)
     ),
-    attack("K2", "the name of an existing node", NodeNameInUse, came_first(TrustBasis.RECORD)),
-    attack(
+    Attack("K2", "the name of an existing node", NodeNameInUse, came_first(TrustBasis.RECORD)),
+    Attack(
         "K2", "the name of a node that is being deleted", NodeNameReserved, name_of_the_deleting
     ),
 ]
