@@ -112,6 +112,14 @@ def test_link_targets_exist(document: Path) -> None:
     assert not missing
 
 
+def test_every_module_of_the_controller_has_its_place_in_the_architecture() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    _, _, section = page.partition("### Modules of `controller/`\n")
+    listed = re.findall(r"`(\w+)`", section.partition("\n## ")[0])
+    modules = {file.stem for file in (ROOT / "signer" / "controller").glob("*.py")} - {"__init__"}
+    assert sorted(listed) == sorted(modules)
+
+
 @pytest.mark.parametrize("index", ["mkdocs.yml", "docs/README.md"])
 def test_every_page_is_in_the_navigation_and_in_the_index(index: str) -> None:
     """`make docs` fails for a page without a place in the navigation."""
