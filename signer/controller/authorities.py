@@ -17,7 +17,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from common.errors import Waiting
 from signer.errors import AuthorityShared, AuthorityUnavailable
-from signer.inventory.cluster_secret import AUTHORITY_TYPES, require_label_and_type
+from signer.inventory.cluster_secret import (
+    AUTHORITY_TYPES,
+    authority_secret_name,
+    require_label_and_type,
+)
 from signer.issue.authority import CertificateAuthority, parse_authority
 from signer.kube.secrets import Secret
 from signer.model import ClusterKey
@@ -93,7 +97,7 @@ class ClusterAuthorities:
             cached = self._cached.get(cluster)
         if cached is not None and now - cached.read_at < max_age:
             return cached
-        secret = self._secrets.read(cluster.namespace, authority_secret(cluster))
+        secret = self._secrets.read(cluster.namespace, authority_secret_name(cluster))
         if secret is None:
             raise AuthorityUnavailable("the Secret with the cluster's authority is missing")
         version = (secret.uid, secret.resource_version)
@@ -144,11 +148,6 @@ class ClusterAuthorities:
             with self._lock:
                 self._cached.pop(cluster, None)
             return False
-
-
-def authority_secret(cluster: ClusterKey) -> str:
-    """Return the name of the Secret with the authority of a Cluster."""
-    return f"{cluster.name}-ca"
 
 
 def _require_secret_of_cluster(secret: Secret, cluster: ClusterKey) -> None:

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from common.errors import ApiServerUnavailable, Waiting
 from signer.controller.active_policies import ActivePolicies
-from signer.controller.authorities import ClusterAuthorities, authority_secret
+from signer.controller.authorities import ClusterAuthorities
 from signer.controller.cluster_reporter import cluster_reference
 from signer.controller.credential_lists import sync_credential_list
 from signer.controller.housekeeping import (
@@ -24,6 +24,7 @@ from signer.controller.workload_maintenance import LimitedDeleter
 from signer.errors import AutoApproveBindingPresent
 from signer.inventory.claims import KubeClaimStore
 from signer.inventory.cluster_connector import CONNECTING, FORBIDDEN, ConnectionProblem
+from signer.inventory.cluster_secret import authority_secret_name
 from signer.inventory.lister import CachedInventory
 from signer.inventory.management import ManagementCluster
 from signer.inventory.workload import WorkloadCluster
@@ -85,7 +86,7 @@ class WorkloadRounds:
         if error is None or self._policies.is_serving_only(workload.key):
             self._problems.pop(workload, None)
         else:
-            secret = authority_secret(workload.key)
+            secret = authority_secret_name(workload.key)
             self._add_problem(workload, error.reason, f"Secret {secret}: {error.message}")
 
     def _maintain_requests(self, workload: WorkloadCluster) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final, Protocol
 
+from signer.model import ClusterKey
+
 CLUSTER_NAME_LABEL: Final = "cluster.x-k8s.io/cluster-name"
 CLUSTER_SECRET_TYPE: Final = "cluster.x-k8s.io/secret"  # noqa: S105 # a type
 KUBECONFIG_TYPES: Final = frozenset({CLUSTER_SECRET_TYPE})
@@ -64,6 +66,11 @@ class ClusterIdentity(Protocol):
     @property
     def created(self) -> datetime | None:
         """Return its creation time."""
+
+
+def authority_secret_name(key: ClusterKey) -> str:
+    """Return the name of the Secret with the certificate authority of a Cluster."""
+    return f"{key.name}-ca"
 
 
 def require_label_and_type(secret: ClusterSecret, cluster: str, types: frozenset[str]) -> None:

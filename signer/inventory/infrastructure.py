@@ -26,7 +26,6 @@ V = TypeVar("V")
 Kind = tuple[str, str]
 """API group and kind."""
 
-INFRASTRUCTURE_GROUPS: Final = ("infrastructure.cluster.x-k8s.io",)
 _MAX_KINDS: Final = 64
 """Kinds that are watched, each over one connection; a provider has about five."""
 _INTERVAL: Final = 60.0

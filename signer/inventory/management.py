@@ -10,7 +10,7 @@ from signer.inventory.caches import ManagementCaches
 from signer.inventory.claim_objects import read_attested_node, read_endorsement_key
 from signer.inventory.claims import ATTESTED_NODES, ENDORSEMENT_KEYS
 from signer.inventory.cluster import ClusterObject, read_cluster
-from signer.inventory.infrastructure import INFRASTRUCTURE_GROUPS, InfrastructureWatches
+from signer.inventory.infrastructure import InfrastructureWatches
 from signer.inventory.key_requests import KEY_REQUEST, read_key_request
 from signer.inventory.machine import (
     KUBEADM_CONFIG,
@@ -61,7 +61,7 @@ class ManagementCluster(ManagementCaches):
         notify: NotifyFunc,
         *,
         budget: MemoryBudget,
-        infrastructure_groups: Iterable[str] = INFRASTRUCTURE_GROUPS,
+        infrastructure_groups: Iterable[str],
         namespace: str = "",
         watch_policies: bool = False,
     ) -> None:

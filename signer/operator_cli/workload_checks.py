@@ -11,6 +11,7 @@ from signer.inventory.caches import read_binding
 from signer.inventory.cluster import CLIENT_SIGNER_ANNOTATION, ClusterObject
 from signer.inventory.cluster_secret import (
     AUTHORITY_TYPES,
+    authority_secret_name,
     require_current,
     require_label_and_type,
 )
@@ -72,10 +73,12 @@ def check_authority(api: ManagementApi, cluster: ClusterObject, now: datetime) -
     """Check that the Secret of the certificate authority has a key that can sign."""
     check, name = _AUTHORITY, name_of(cluster)
     key = cluster.key
-    secret_name = f"{key.namespace}/{key.name}-ca"
+    secret_name = f"{key.namespace}/{authority_secret_name(key)}"
     step = f"give the Secret {secret_name} the type, label, tls.crt and tls.key of Cluster API"
     try:
-        expiry = _authority_expiry(read_named_secret(api, *secret_name.split("/")), cluster)
+        expiry = _authority_expiry(
+            read_named_secret(api, key.namespace, authority_secret_name(key)), cluster
+        )
     except ApiServerUnavailable as e:
         return Finding(result=Result.UNKNOWN, check=check, object=name, message=e.message)
     except CommandError as e:

@@ -75,7 +75,9 @@ class Requests:
         ca = pki.Authority.make("test", pki.ec_key()).pair.certificate.decode()
         connection = Connection(server="https://192.0.2.1:6443", ca=ca, token="t")
         api = ApiClient("management", connection, user_agent="test")
-        self.management = ManagementCluster(api, Event(), lambda *_: None, budget=MemoryBudget())
+        self.management = ManagementCluster(
+            api, Event(), lambda *_: None, budget=MemoryBudget(), infrastructure_groups=()
+        )
         for cache in (self.management.keys, self.management.nodes, self.management.machines):
             cache.replace({})
         self.management.key_requests.replace({})

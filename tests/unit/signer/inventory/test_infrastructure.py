@@ -10,7 +10,7 @@ import pytest
 
 from common.errors import ApiServerUnavailable
 from signer.inventory import infrastructure
-from signer.inventory.infrastructure import INFRASTRUCTURE_GROUPS, InfrastructureWatches
+from signer.inventory.infrastructure import InfrastructureWatches
 from signer.inventory.machine import Reference, read_infrastructure
 from signer.kube.budget import MemoryBudget
 from signer.kube.cache import Cache
@@ -53,7 +53,7 @@ class Landscape:
             self,
             self,
             Event(),
-            groups=INFRASTRUCTURE_GROUPS,
+            groups=("infrastructure.cluster.x-k8s.io",),
             references=self,
             budget=MemoryBudget(),
         )

@@ -126,7 +126,11 @@ class RealWorld:
         budgets = Budgets()
         self.budget = budgets.memory
         self.management = ManagementCluster(
-            api, Event(), lambda _cluster, _name: None, budget=self.budget
+            api,
+            Event(),
+            lambda _cluster, _name: None,
+            budget=self.budget,
+            infrastructure_groups=(kube_objects.INFRASTRUCTURE,),
         )
         self.workload = WorkloadCluster(
             HOME,

@@ -51,6 +51,7 @@ class Landscape:
             Event(),
             lambda cluster, topic: self.notified.add((cluster, topic)),
             budget=MemoryBudget(),
+            infrastructure_groups=(kube_objects.INFRASTRUCTURE,),
         )
         self.management.start()
         for cache in (self.management.machines, self.management.pools, self.management.keys):
@@ -167,7 +168,12 @@ def test_only_the_watched_namespace_is_listed(namespace: str, path: str) -> None
     connection = Connection(server="https://192.0.2.1:6443", ca=ca, token="t")
     api = ApiClient("management", connection, user_agent="test")
     management = ManagementCluster(
-        api, Event(), lambda *_: None, budget=MemoryBudget(), namespace=namespace
+        api,
+        Event(),
+        lambda *_: None,
+        budget=MemoryBudget(),
+        infrastructure_groups=(),
+        namespace=namespace,
     )
     assert management._scoped(ATTESTED_NODES) == path
 

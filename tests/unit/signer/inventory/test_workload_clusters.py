@@ -78,7 +78,11 @@ class Landscape:
         api = ApiClient("management", unconnected(), user_agent="test")
         budgets = Budgets()
         self.management = ManagementCluster(
-            api, Event(), lambda _cluster, _name: None, budget=budgets.memory
+            api,
+            Event(),
+            lambda _cluster, _name: None,
+            budget=budgets.memory,
+            infrastructure_groups=(),
         )
         self.clusters = WorkloadClusters(
             self.management,
