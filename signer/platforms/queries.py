@@ -15,13 +15,14 @@ these limits come before a query:
   failed. A good answer is used for an hour.
 
 An answer that lacks the expected key is used for one minute only: instances of the same name may
-follow each other, and a wrong key is denied.
+follow each other, and a wrong key is denied. A query that fails leaves the last answer in use, unless the platform says that the
+instance is in another location.
 """
 
 import logging
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Final, NamedTuple
 
@@ -93,19 +94,24 @@ class _Failure(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Answer:
-    """The result of a query, and when it came, on the monotonic clock."""
+    """What the last query of an instance gave, and the keys that it has; on the monotonic clock."""
 
     at: float
+    """When the last query ended."""
     keys: frozenset[str] = frozenset()
+    """Those of the last query that did not fail."""
+    keys_at: float = 0.0
     failure: _Failure | None = None
+    """Why the last query failed."""
+
+    def gives(self, expected: str, now: float) -> bool:
+        """Return whether the platform gave this key not long ago."""
+        return expected in self.keys and now - self.keys_at < KEY_SECONDS
 
     def is_current(self, expected: str, now: float) -> bool:
         """Return whether the answer may still be used about a key."""
-        if self.failure is not None:
-            seconds = FAILURE_SECONDS
-        else:
-            seconds = KEY_SECONDS if expected in self.keys else OTHER_KEY_SECONDS
-        return now - self.at < seconds
+        seconds = OTHER_KEY_SECONDS if self.failure is None else FAILURE_SECONDS
+        return self.gives(expected, now) or now - self.at < seconds
 
 
 @dataclass(slots=True)
@@ -158,7 +164,7 @@ class PlatformQueries:
                 self._require_query(instance, namespace, now)
                 if answer is None or answer.failure is None:
                     raise PlatformAnswerPending("the platform has not answered yet")
-        if answer.failure is not None:
+        if answer.failure is not None and not answer.gives(expected, now):
             # Also while it is queried again: the CSR keeps its reason, and `answered` wakes it.
             error, message, detail = answer.failure
             raise error(message, detail=detail)
@@ -222,7 +228,12 @@ class PlatformQueries:
             now = self._monotonic()
             del state.running[instance]
             state.busy[account] -= 1
-            state.answers[instance] = _Answer(at=now, keys=keys, failure=failure)
+            answer = _Answer(at=now, keys=keys, keys_at=now, failure=failure)
+            known = state.answers.get(instance)
+            if known is not None and failure is not None and not _is_refusal(failure):
+                # A query about another key, which anyone may cause, discards no answer.
+                answer = replace(known, at=now, failure=failure)
+            state.answers[instance] = answer
             state.answers.move_to_end(instance)
             if len(state.answers) > _MAX_ANSWERS:
                 state.answers.popitem(last=False)
@@ -245,6 +256,11 @@ def _names(keys: Collection[bytes]) -> frozenset[str]:
     except (InvalidKey, UnsupportedAlgorithm, ValueError) as e:
         message = "the platform gives an endorsement key that cannot be read"
         raise PlatformQueryFailed(message, detail=str(e)) from e
+
+
+def _is_refusal(failure: _Failure) -> bool:
+    """Return whether the platform answered, and the policy refuses the answer."""
+    return failure.error is PlatformLocationNotAllowed
 
 
 def _fields(instance: _Instance) -> dict[str, object]:

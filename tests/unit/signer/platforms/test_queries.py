@@ -323,6 +323,28 @@ def test_tenant_with_many_namespaces_does_not_use_up_the_queries_of_an_account()
     assert fixture.keys("honest", namespace="honest") == set()
 
 
+def test_failed_query_about_another_key_discards_no_answer() -> None:
+    """During an outage, an offer with any other key kept the machine's own node from renewing."""
+    fixture = fixture_with_key()
+    fixture.answer()
+    fixture.seconds += OTHER_KEY_SECONDS
+    fixture.platform.error = PlatformUnavailable("no answer")
+    fixture.answer(expected=STRANGER)
+    fixture.expect(PlatformUnavailable, expected=STRANGER)
+    assert fixture.keys() == {NAME}
+    fixture.seconds += KEY_SECONDS - OTHER_KEY_SECONDS
+    fixture.expect(PlatformUnavailable)
+
+
+def test_instance_that_was_moved_elsewhere_loses_its_answer() -> None:
+    fixture = fixture_with_key()
+    fixture.answer()
+    fixture.seconds += OTHER_KEY_SECONDS
+    fixture.platform.error = PlatformLocationNotAllowed("elsewhere")
+    fixture.answer(expected=STRANGER)
+    fixture.expect(PlatformLocationNotAllowed)
+
+
 def test_account_has_few_queries_at_the_same_time() -> None:
     fixture = Fixture()
     for n in range(20):
