@@ -15,8 +15,8 @@ these limits come before a query:
   failed. A good answer is used for an hour.
 
 An answer that lacks the expected key is used for one minute only: instances of the same name may
-follow each other, and a wrong key is denied. A query that fails leaves the last answer in use, unless the platform says that the
-instance is in another location.
+follow each other, and a wrong key is denied. A query that fails leaves the last answer in use,
+unless the platform says that the instance is in another location.
 """
 
 import logging
