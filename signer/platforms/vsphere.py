@@ -44,6 +44,8 @@ _SEARCH_INDEX: Final = "SearchIndex/SearchIndex"
 _PROPERTY_COLLECTOR: Final = "PropertyCollector/propertyCollector"
 """The IDs of these two and of the session manager are the same in each vCenter Server."""
 _UNKNOWN: Final = "unknown: the account needs System.View for all folders up to the root"
+_MAX_DETAIL: Final = 1000
+"""Characters in the log. The owners of VMs choose the number of copies and their folders."""
 _SESSIONS: Final = Sessions()
 
 
@@ -87,12 +89,12 @@ class Vsphere:
         if not allowed:
             raise PlatformLocationNotAllowed(
                 "the policy does not allow the location of the Machine's VM",
-                detail=", ".join(path or _UNKNOWN for path in paths.values()),
+                detail=", ".join(path or _UNKNOWN for path in paths.values())[:_MAX_DETAIL],
             )
         if len(allowed) > 1:
             raise PlatformQueryFailed(
                 "several VMs have the UUID that the Machine's provider ID names",
-                detail=", ".join(sorted(machine.value for machine in allowed)),
+                detail=", ".join(sorted(machine.value for machine in allowed))[:_MAX_DETAIL],
             )
         return allowed[0]
 

@@ -142,6 +142,13 @@ def test_many_copies_of_a_uuid_with_many_devices_change_nothing(
     assert platform().endorsement_keys(PROVIDER_ID) == [RSA, ECC]
 
 
+def test_many_copies_of_a_uuid_do_not_fill_the_log(platform: Make, vms: FakeVcenter) -> None:
+    vms.machines = [VirtualMachine(UUID, "/dc-1/vm/team-b") for _ in range(500)]
+    with pytest.raises(PlatformLocationNotAllowed) as caught:
+        platform().endorsement_keys(PROVIDER_ID)
+    assert len(caught.value.detail) == 1000
+
+
 def test_vm_that_leaves_the_allowed_location_meanwhile_is_not_used(
     platform: Make, vms: FakeVcenter
 ) -> None:
