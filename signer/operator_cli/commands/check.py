@@ -26,8 +26,8 @@ _COLUMNS = (
     Column("RESULT", field("result")),
     Column("CHECK", field("check")),
     Column("OBJECT", field("object")),
-    Column("MESSAGE", field("message")),
-    Column("NEXT-STEP", field("nextStep")),
+    Column("MESSAGE", field("message"), below=True),
+    Column("NEXT-STEP", field("nextStep"), below=True),
 )
 
 

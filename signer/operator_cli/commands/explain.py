@@ -24,7 +24,7 @@ from signer.model import ChallengeKeys, ClusterKey, Csr
 from signer.operator_cli.errors import Rejected, ServerUnavailable
 from signer.operator_cli.management import ManagementApi
 from signer.operator_cli.output import printable
-from signer.operator_cli.policies import load_for_cluster, read_policy_file
+from signer.operator_cli.policies import load_for_cluster, read_policy_file, warn_if_unread
 from signer.operator_cli.session import Session
 from signer.operator_cli.snapshot import ATTESTED_NODES, CAPI, ENDORSEMENT_KEYS
 from signer.operator_cli.workloads import (
@@ -49,11 +49,11 @@ def run(session: Session) -> int:
         csr, workload = _read_workload(session.api, cluster, arguments.csr)
         dump = _dump([*_management_bodies(session.api, cluster.key), *workload])
         keys = _challenge_keys(session) if arguments.challenge_keys else None
-        loaded = (
-            load_for_cluster(session.api, cluster)
-            if arguments.policy is None
-            else read_policy_file(arguments.policy)
-        )
+        if arguments.policy is None:
+            warn_if_unread(session)
+            loaded = load_for_cluster(session.api, cluster)
+        else:
+            loaded = read_policy_file(arguments.policy)
     try:
         report, status = explain_requests(
             [csr],

@@ -7,15 +7,15 @@ from signer.inventory.cluster import ClusterObject
 from signer.model import ClusterKey
 from signer.operator_cli.errors import EXIT_NEGATIVE, EXIT_OK, InputInvalid
 from signer.operator_cli.output import Column, Document, field
-from signer.operator_cli.policies import read_policy_file, read_policy_objects
+from signer.operator_cli.policies import read_policy_file, read_policy_objects, warn_if_unread
 from signer.operator_cli.session import Session
 from signer.policy import Policy, PolicySet, RefusedPolicy
 
 _COLUMNS = (
     Column("POLICY", field("policy")),
     Column("TRUST", field("trust")),
-    Column("CLUSTERS", field("clusters")),
-    Column("PROBLEM", field("problem")),
+    Column("CLUSTERS", field("clusters"), below=True),
+    Column("PROBLEM", field("problem"), below=True),
 )
 
 
@@ -45,6 +45,7 @@ def _read(session: Session) -> PolicySet:
         return read_policy_file(file).policies
     if session.arguments.offline:
         raise InputInvalid("--offline needs a FILE")
+    warn_if_unread(session)
     return read_policy_objects(session.api)
 
 
