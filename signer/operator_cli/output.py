@@ -36,7 +36,9 @@ def render_list(documents: Sequence[Document], columns: Sequence[Column], output
     if output == "wide":
         return table(documents, columns)
     below = [c for c in columns if c.below]
-    header, *rows = table(documents, [c for c in columns if not c.wide and not c.below]).splitlines()
+    header, *rows = table(
+        documents, [c for c in columns if not c.wide and not c.below]
+    ).splitlines()
     lines = [header]
     for row, document in zip(rows, documents, strict=True):
         lines.append(row)

@@ -80,9 +80,7 @@ def _warn_of_absent_objects(session: Session, registrations: Sequence[KeyRegistr
         session.warn(f"{len(absent) - _MAX_ABSENT} more Clusters and Machines do not exist")
 
 
-def _absent_objects(
-    api: ManagementApi, registrations: Sequence[KeyRegistration]
-) -> Iterator[str]:
+def _absent_objects(api: ManagementApi, registrations: Sequence[KeyRegistration]) -> Iterator[str]:
     names = {
         (kind, namespace): _names(api, kind, namespace)
         for kind in ("Cluster", "Machine")
