@@ -6,6 +6,7 @@ same with files.
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import quote
@@ -33,6 +34,7 @@ from signer.operator_cli.workloads import (
     list_workload,
     parse_object,
     read_named_secret,
+    reading_workload,
 )
 
 _NODES: Final = "/api/v1/nodes"
@@ -77,24 +79,14 @@ def run(session: Session) -> int:
 
 def _read_workload(api: ManagementApi, cluster: ClusterObject, name: str) -> tuple[Csr, list[Body]]:
     """Return the request, and the objects of the workload cluster."""
-    try:
-        client = connect_workload(api, cluster)
-        try:
-            csr = client.get(f"{CSRS}/{quote(name, safe='')}", accepted=(200, 404))
-            if csr.status != HTTPStatus.OK:
-                raise Rejected(
-                    f"the request {name} does not exist in the workload cluster",
-                    hint="run the command `pending -o wide` for the names of requests",
-                )
-            return csr.read(read_csr), list(_workload_bodies(client))
-        finally:
-            client.close()
-    except AttestationError as e:
-        key = f"{cluster.key.namespace}/{cluster.key.name}"
-        raise ServerUnavailable(
-            f"the workload cluster {key} cannot be read: {e.message} {e.detail}".strip(),
-            hint="run the command `check` for the connection to each cluster",
-        ) from e
+    with reading_workload(cluster), closing(connect_workload(api, cluster)) as client:
+        csr = client.get(f"{CSRS}/{quote(name, safe='')}", accepted=(200, 404))
+        if csr.status != HTTPStatus.OK:
+            raise Rejected(
+                f"the request {name} does not exist in the workload cluster",
+                hint="run the command `pending -o wide` for the names of requests",
+            )
+        return csr.read(read_csr), list(_workload_bodies(client))
 
 
 def _workload_bodies(client: ApiClient) -> Iterator[Body]:
