@@ -38,7 +38,8 @@ def test_words_are_completed(words: list[str], expected: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["register", "--inventory", "inv"], ["learn", "--log", ""], ["policy", "check", "p"]]
+    "words",
+    [["register", "--inventory", "inv"], ["learn", "--log", ""], ["policy", "check", "inv"]],
 )
 def test_names_of_files_are_completed_by_the_shell(words: list[str], tmp_path: Path) -> None:
     """The shell ended the word after the name of a directory."""
