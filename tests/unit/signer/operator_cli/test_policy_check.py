@@ -18,7 +18,10 @@ from signer.operator_cli.snapshot import Snapshot
 
 UNUSED = "is for no opted-in Cluster: check its selector and the opt-in"
 CONFLICT = "other policies are also for team-a/c1: change all but one"
-WARNING = "warning: Cluster team-a/c1 gets no certificate"
+WARNING = (
+    "warning: Cluster team-a/c1 gets no certificate: PolicyConflict: several policies select this"
+    " Cluster: policy-1, policy-2\n"
+)
 C1 = {"clusterRef": {"namespace": "team-a", "name": "c1"}}
 TEAM_A = {"clusterSelector": {"namespaces": ["team-a"]}}
 
@@ -46,7 +49,7 @@ def unconnected() -> ManagementApi:
         (
             [{}, C1, TEAM_A],
             [None, CONFLICT, CONFLICT],
-            f"{WARNING}: PolicyConflict: several policies select this Cluster: policy-1, policy-2\n",
+            WARNING,
         ),
         ([{}, {"clusterRef": {"namespace": "team-a", "name": "c11"}}], [None, UNUSED], ""),
     ],
