@@ -1,8 +1,8 @@
 """Names of hosts: the one form that is compared, and all forms in which a certificate has a name.
 
 Upper case, letters beyond ASCII, and an address that is written as a name all have several forms.
-What is compared is folded first. Source: RFC 3492 and
-RFC 5890 (IDNA), RFC 4291 section 2.5.5.2 (IPv4-mapped addresses).
+What is compared is folded first. Source: RFC 3492 and RFC 5890 (IDNA), RFC 4291 section 2.5.5.2
+(IPv4-mapped addresses).
 """
 
 import unicodedata
