@@ -114,7 +114,7 @@ def test_link_targets_exist(document: Path) -> None:
 
 def test_every_module_of_the_controller_has_its_place_in_the_architecture() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text()
-    _, _, section = page.partition("### Modules of `controller/`\n")
+    _, _, section = page.partition("## Modules of `signer/controller/`\n")
     listed = re.findall(r"`(\w+)`", section.partition("\n## ")[0])
     modules = {file.stem for file in (ROOT / "signer" / "controller").glob("*.py")} - {"__init__"}
     assert sorted(listed) == sorted(modules)
