@@ -1,11 +1,14 @@
-"""Rate limit with a token bucket for each owner. One owner cannot use the tokens of another."""
+"""Rate limits with a token bucket for each owner."""
 
 from collections.abc import Callable, Hashable
 from threading import Lock
 
 
 class TokenBuckets:
-    """Buckets of all owners, for any number of threads. A full bucket is forgotten."""
+    """Buckets of all owners, for any number of threads. A full bucket is forgotten.
+
+    No owner can use the tokens of another.
+    """
 
     def __init__(self, *, qps: float, burst: float, monotonic: Callable[[], float]) -> None:
         """Fill each bucket with `qps` tokens a second, up to `burst` tokens."""
@@ -40,3 +43,36 @@ class TokenBuckets:
         full = [owner for owner in self._spent if self._missing(owner, now) == 0.0]
         for owner in full:
             del self._spent[owner]
+
+
+class SharedTokens:
+    """Tokens that some owners share in equal parts; not thread-safe.
+
+    Owners that have taken tokens get one part each, and one part is left for the next owner. So an
+    owner that is alone gets half, and many owners together never get more than all in the long run.
+    """
+
+    def __init__(self, *, qps: float, burst: float, monotonic: Callable[[], float]) -> None:
+        """Share `qps` tokens a second, and `burst` tokens at once."""
+        self._qps = qps
+        self._burst = burst
+        self._monotonic = monotonic
+        self._refilled_at = monotonic()
+        self._spent: dict[Hashable, float] = {}
+        """How many tokens are missing from the part of each owner that has taken some."""
+
+    def try_acquire(self, owner: Hashable) -> bool:
+        """Take one token; return whether the owner's part had one."""
+        self._refill()
+        spent = self._spent.get(owner, 0.0)
+        part = self._burst / (len(self._spent.keys() | {owner}) + 1)
+        if spent > max(part, 1.0) - 1:
+            return False
+        self._spent[owner] = spent + 1
+        return True
+
+    def _refill(self) -> None:
+        now = self._monotonic()
+        refill = (now - self._refilled_at) * self._qps / (len(self._spent) + 1)
+        self._refilled_at = now
+        self._spent = {o: spent - refill for o, spent in self._spent.items() if spent > refill}

@@ -1,11 +1,15 @@
 """Answers: verifies one, writes the claims, issues the certificate, approves, and writes it."""
 
+from functools import partial
+
 from signer.controller import audit
+from signer.controller.credential_lists import publish_entries, read_entry
 from signer.controller.machine_reports import ATTESTED
 from signer.controller.reconciliation import Reconciliation
 from signer.controller.refusals import withhold
 from signer.controller.workqueue import DONE, Result
 from signer.errors import ChallengeKeyUnknown, CsrChanged
+from signer.inventory.credential_list import encode_entry
 from signer.issue.certificate import certificate_not_after, issue_certificate
 from signer.model import ChallengeKeys
 from signer.verify.answer import VerifiedAnswer, verify_answer
@@ -38,8 +42,11 @@ def certify_answer(current: Reconciliation, kind: CsrKind, answer: ParsedAnswer)
         current.raise_alarm(unknown, verified.machine)
     if policy.publish_credentials and unreleased.credential_id:
         # Before the release: otherwise the node could not write with its new certificate.
-        node_name = verified.holder.node_name
-        current.cluster.credentials.publish(node_name, claimed.credential_ids)
+        publish_entries(
+            current.cluster.credentials,
+            {verified.holder.node_name: encode_entry(claimed.credential_ids)},
+            partial(read_entry, dependencies.claims, current.cluster.key),
+        )
     current.audit.not_after = not_after
     current.audit.issued_credential = unreleased.credential_id
     _release(current, claimed.certificate)

@@ -1,6 +1,6 @@
 """One workload cluster, as a reconciliation uses it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -46,8 +46,8 @@ class CsrWriter(Protocol):
 class CredentialPublisher(Protocol):
     """Writes the list of the certificates that the nodes of one cluster may write with."""
 
-    def publish(self, node_name: str, credential_ids: Sequence[str]) -> None:
-        """Write the entry of a node. Raises `ApiServerUnavailable`."""
+    def publish(self, entries: Mapping[str, str | None]) -> None:
+        """Write the entries of nodes; `None` removes one. Raises `ApiServerUnavailable`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

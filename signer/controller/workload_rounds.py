@@ -12,7 +12,7 @@ from common.errors import ApiServerUnavailable, Waiting
 from signer.controller.active_policies import ActivePolicies
 from signer.controller.authorities import ClusterAuthorities, authority_secret
 from signer.controller.cluster_reporter import cluster_reference
-from signer.controller.credential_lists import sync_credential_list
+from signer.controller.credential_lists import read_entry, sync_credential_list
 from signer.controller.housekeeping import (
     check_authority,
     delete_expired_offers,
@@ -70,7 +70,11 @@ class WorkloadRounds:
         return succeeded and workload not in self._problems
 
     def _maintain(self, workload: WorkloadCluster, *, full: bool) -> None:
+        may_sign = False
         try:
+            if full:
+                # First: neither a flood of requests nor the API server may prevent the alarm.
+                may_sign = self._verify_authority(workload)
             with self._report_forbidden(workload):
                 if full:
                     workload.read_hosts()
@@ -79,14 +83,17 @@ class WorkloadRounds:
             # Also after a failure: a flood of requests must not let a banned node keep its label.
             # The cluster is served without its labels, too.
             run_step(partial(self._sync_node_labels, workload), "labels of Nodes", workload.key)
-        if not full:
-            return
+        if may_sign:
+            self._problems.pop(workload, None)
+
+    def _verify_authority(self, workload: WorkloadCluster) -> bool:
+        """Return whether the Cluster has the authority that it needs; note why it has not."""
         error = check_authority(workload.key, self._authorities.authority)
         if error is None or self._policies.is_serving_only(workload.key):
-            self._problems.pop(workload, None)
-        else:
-            secret = authority_secret(workload.key)
-            self._add_problem(workload, error.reason, f"Secret {secret}: {error.message}")
+            return True
+        secret = authority_secret(workload.key)
+        self._add_problem(workload, error.reason, f"Secret {secret}: {error.message}")
+        return False
 
     def _maintain_requests(self, workload: WorkloadCluster) -> None:
         if workload.bindings.has_synced:
@@ -123,7 +130,7 @@ class WorkloadRounds:
         sync_credential_list(
             workload.credentials,
             nodes=lambda: [node for node in nodes.all() if node.cluster == key],
-            live_node=partial(self._claims.attested_node, key),
+            live_entry=partial(read_entry, self._claims, key),
             key=self._management.keys.get,
         )
 

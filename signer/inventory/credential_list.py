@@ -6,14 +6,13 @@ accepts none. A node without an entry is not restricted.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Final
 
 import msgspec
 
 from signer.kube.client import ApiClient
-from signer.kube.decode import Fields, Source, Text, decode
+from signer.kube.decode import Fields, Source, decode
 
 _PATH: Final = "/api/v1/namespaces/kube-system/configmaps/node-attestation-credentials"
 _Entry = Annotated[str, msgspec.Meta(max_length=4096)]
@@ -21,22 +20,8 @@ _Data = Annotated[dict[str, _Entry], msgspec.Meta(max_length=20_000)]
 """etcd accepts 1.5 MiB for an object: about 8000 nodes with two credential IDs each."""
 
 
-class _Meta(Fields):
-    resource_version: Text
-
-
 class _ConfigMap(Fields):
-    metadata: _Meta
     data: _Data | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredList:
-    """The credential list, as an API server has it."""
-
-    resource_version: str
-    entries: Mapping[str, str]
-    """By node name."""
 
 
 def encode_entry(credential_ids: Sequence[str]) -> str:
@@ -50,27 +35,19 @@ class CredentialListClient:
     def __init__(self, api: ApiClient) -> None:
         self._api = api
 
-    def read(self) -> StoredList | None:
-        """Return the list, `None` if the ConfigMap does not exist."""
+    def read(self) -> Mapping[str, str] | None:
+        """Return the entries by node name, `None` if the ConfigMap does not exist."""
         response = self._api.get(_PATH, accepted=(200, 404))
         return None if response.status == HTTPStatus.NOT_FOUND else response.read(_read)
 
-    def publish(self, node_name: str, credential_ids: Sequence[str]) -> None:
-        """Write the entry of a node. Does nothing if the ConfigMap does not exist."""
-        body = {"data": {node_name: encode_entry(credential_ids)}}
-        self._api.merge_patch(_PATH, body, accepted=(200, 404))
+    def publish(self, entries: Mapping[str, str | None]) -> None:
+        """Write the entries of nodes; `None` removes one.
 
-    def change(self, stored: StoredList, changes: Mapping[str, str | None]) -> None:
-        """Write entries, and remove those whose value is `None`.
-
-        Does nothing if the list has changed since it was read: the next round reads it again.
+        Has no precondition: all nodes are in one ConfigMap, and many may renew at the same time.
+        Does nothing if the ConfigMap does not exist.
         """
-        body = {"metadata": {"resourceVersion": stored.resource_version}, "data": dict(changes)}
-        self._api.merge_patch(_PATH, body, accepted=(200, 404, 409))
+        self._api.merge_patch(_PATH, {"data": dict(entries)}, accepted=(200, 404))
 
 
-def _read(source: Source) -> StoredList:
-    config_map = decode(source, _ConfigMap)
-    return StoredList(
-        resource_version=config_map.metadata.resource_version, entries=config_map.data or {}
-    )
+def _read(source: Source) -> Mapping[str, str]:
+    return decode(source, _ConfigMap).data or {}

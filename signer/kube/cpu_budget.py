@@ -17,6 +17,9 @@ _logger = logging.getLogger(__name__)
 
 SHARE: Final = 0.1
 """Seconds of CPU per second for one owner, in the long run: hundreds of events per second."""
+TOTAL: Final = 0.5
+"""Seconds of CPU per second for all owners above their burst: from the sixth one on they share it,
+and half of the time is left for the others."""
 BURST: Final = 2.0
 """Seconds of CPU at once, for the lists of large clusters."""
 REFUND: Final = 0.0015
@@ -64,6 +67,8 @@ class CpuBudget:
         self._thread = local()
         self._buckets: dict[str, tuple[float, float]] = {}
         """By owner: seconds in the bucket, and when that was."""
+        self._paused: dict[str, float] = {}
+        """By owner above its burst: when its pause ends."""
         self._logged: dict[str, float] = {}
 
     def begin(self) -> None:
@@ -80,17 +85,20 @@ class CpuBudget:
         self._thread.charged = spent
         now = self._monotonic()
         with self._lock:
+            share = self._present_share(now)
             level, since = self._buckets.get(owner, (0.0, now))
-            level = max(0.0, level - self._share * (now - since)) + seconds
+            level = max(0.0, level - share * (now - since)) + seconds
             self._buckets[owner] = (level, now)
-            exceeded = level > self._burst
-            log = exceeded and now - self._logged.get(owner, -_LOG_INTERVAL) >= _LOG_INTERVAL
+            pause = max(0.0, level - self._burst) / share
+            if pause:
+                self._paused[owner] = now + pause
+            log = pause > 0 and now - self._logged.get(owner, -_LOG_INTERVAL) >= _LOG_INTERVAL
             if log:
                 self._logged[owner] = now
         if log:
             fields = {"namespace": owner, "alarm": True}
             _logger.warning("API servers exceed the CPU budget", extra={"fields": fields})
-        return max(0.0, level - self._burst) / self._share
+        return pause
 
     def refund(self, owner: str) -> None:
         """Give back what an accepted request of the owner cost."""
@@ -98,3 +106,8 @@ class CpuBudget:
             if owner in self._buckets:
                 level, since = self._buckets[owner]
                 self._buckets[owner] = (max(0.0, level - REFUND), since)
+
+    def _present_share(self, now: float) -> float:
+        """Return the share of one owner; called with the lock held."""
+        self._paused = {owner: until for owner, until in self._paused.items() if until > now}
+        return min(self._share, TOTAL / max(1, len(self._paused)))

@@ -38,6 +38,7 @@ def main() -> int:
 def completions(words: list[str]) -> list[str]:
     """Return the completions of the last word."""
     import argcomplete  # noqa: PLC0415 - as above
+    from argcomplete.completers import SuppressCompleter  # noqa: PLC0415 - as above
 
     line = shlex.join(["kubectl-attestation", *words[:-1]]) + " " + (words[-1] if words else "")
     variables = {
@@ -53,7 +54,12 @@ def completions(words: list[str]) -> list[str]:
     output = StringIO()
     try:
         argcomplete.autocomplete(
-            build_parser(), exit_method=_stop, output_stream=output, always_complete_options="long"
+            build_parser(),
+            exit_method=_stop,
+            output_stream=output,
+            always_complete_options="long",
+            # The shell completes names of files better: it does not end the word after a directory.
+            default_completer=SuppressCompleter(),
         )
     except _CompletedError:
         pass

@@ -63,10 +63,9 @@ def _await_in_cluster(
     credentials = CredentialListClient(client)
     deadline = time.monotonic() + _WAIT_SECONDS
     while time.monotonic() < deadline:
-        stored = credentials.read()
-        if stored is None:
+        entries = credentials.read()
+        if entries is None:
             return f"the ConfigMap of the admission policy does not exist: {_APPLY}"
-        entries = stored.entries
         waiting = [node for node in waiting if not _has_ended(node, entries.get(node.node_name))]
         if not waiting:
             return ""

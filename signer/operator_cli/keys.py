@@ -16,12 +16,15 @@ from signer.model import ClusterKey
 from signer.operator_cli.errors import InputInvalid
 
 _DIGEST: Final = re.compile(r"(?:sha256:)?([0-9a-fA-F]{64})")
+_DIGEST_PREFIX: Final = "sha256:"
 _PUBLIC_KEY: Final = re.compile(
     r"-----BEGIN PUBLIC KEY-----\n[A-Za-z0-9+/=\s]+-----END PUBLIC KEY-----\n?"
 )
 _MAX_KEY_FILE: Final = 256 << 10
 _MAX_INVENTORY: Final = 64 << 20
 """Bytes: a hundred thousand keys with their PEM."""
+_REST: Final = ""
+"""Where the reader of CSV puts the values that have no column."""
 _COLUMNS: Final = ("key", "cluster", "machine", "providerID", "node")
 
 
@@ -93,6 +96,8 @@ def read_key(argument: str, stdin: TextIO) -> PublicEndorsementKey:
     digest = parse_digest(argument)
     if digest is not None:
         return PublicEndorsementKey(name=digest)
+    if argument.startswith(_DIGEST_PREFIX):
+        raise InputInvalid(f"{argument}: must have 64 hexadecimal digits after {_DIGEST_PREFIX}")
     if argument == "-":
         return parse_key(stdin.read(_MAX_KEY_FILE), "standard input")
     return parse_key(_read_file(Path(argument), _MAX_KEY_FILE), argument)
@@ -174,14 +179,17 @@ def _rows(text: str, path: Path) -> Sequence[tuple[int, Mapping[str, Any]]]:
     """Return each row with its number: the line in a CSV file, the place in a JSON array."""
     if text.lstrip().startswith(("[", "{")):
         return list(enumerate(_json_rows(text, path), 1))
-    reader = csv.DictReader(StringIO(text), restkey="")
+    reader = csv.DictReader(StringIO(text), restkey=_REST)
     columns = reader.fieldnames or ()
     unknown = sorted(set(columns) - set(_COLUMNS))
     if "key" not in columns or unknown:
         raise InputInvalid(
             f"{path}: the first line must be a header with `key` and any of"
-            f" {', '.join(_COLUMNS[1:])}" + (f", not {', '.join(unknown)}" if unknown else "")
+            f" {', '.join(_COLUMNS[1:])}, separated by commas"
+            + (f", not {', '.join(unknown)}" if unknown else "")
         )
+    if len(set(columns)) != len(columns):
+        raise InputInvalid(f"{path}: the header must name each column once")
     try:
         return [(reader.line_num, row) for row in reader]
     except csv.Error as e:
@@ -202,7 +210,11 @@ def _json_rows(text: str, path: Path) -> list[Mapping[str, Any]]:
 def _registration(row: Mapping[str, Any], default: ClusterKey | None) -> KeyRegistration:
     unknown = sorted(str(name) for name in row.keys() - set(_COLUMNS))
     if unknown:
-        raise InputInvalid(f"has the unknown columns {', '.join(unknown) or '(no name)'}")
+        raise InputInvalid(
+            "has more values than the header has columns"
+            if unknown == [_REST]
+            else f"has the unknown columns {', '.join(unknown)}"
+        )
     values = {name: _cell(row, name) for name in _COLUMNS}
     if values["key"] is None:
         raise InputInvalid("has no key")

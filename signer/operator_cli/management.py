@@ -125,9 +125,9 @@ class ManagementApi:
         return Response(status=answer.status, content=content)
 
     def _unreachable(self, error: Exception) -> ServerUnavailable:
-        reason = getattr(error, "reason", None) or error
+        reason = " ".join(str(getattr(error, "reason", None) or error).split())
         return ServerUnavailable(
-            f"the API server {self.server} cannot be reached: {str(reason)[:300]}",
+            f"the API server {self.server} cannot be reached: {reason[:300]}",
             hint="check the server, the proxy and the CA of the kubeconfig's context",
         )
 

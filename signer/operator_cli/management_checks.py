@@ -20,6 +20,7 @@ _PLURALS: Final = (
 )
 _CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+_INSTALL: Final = "upgrade the installation of the signer (Helm chart, install.yaml or clusterctl)"
 PERMISSIONS: Final = (
     ("", "secrets", ("get",)),
     ("cluster.x-k8s.io", "clusters", ("get", "list", "watch")),
@@ -77,7 +78,7 @@ def _check_crd(api: ManagementApi, plural: str) -> Finding:
         check="CRD",
         object=name,
         message="is missing" if response is None else "is not established",
-        next_step="apply packaging/signer/crds",
+        next_step=_INSTALL,
     )
 
 
@@ -97,8 +98,7 @@ def _check_account(api: ManagementApi, namespace: str) -> Finding:
             api, namespace, verb=verb, group=group, resource=resource, namespace=namespace
         )
     ]
-    next_step = "apply packaging/signer/management-rbac.yaml"
-    return permissions_finding(title, name, missing, next_step=next_step)
+    return permissions_finding(title, name, missing, next_step=_INSTALL)
 
 
 def _is_allowed(

@@ -19,18 +19,31 @@ SHORT_KEY: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its header, the text that it shows of a document, and whether it is wide only."""
+    """One column: its header, and the text that it shows of a document."""
 
     header: str
     text: Callable[[Document], str | None]
     wide: bool = False
+    """Whether only `-o wide` shows it."""
+    below: bool = False
+    """Whether its text may be long: it has a line of its own below the row, except in `wide`."""
 
 
 def render_list(documents: Sequence[Document], columns: Sequence[Column], output: str) -> str:
     """Return the documents as a table, or as one object with the key `items`."""
     if output in {"json", "yaml"}:
         return render_document({"items": list(documents)}, output)
-    return table(documents, [c for c in columns if output == "wide" or not c.wide])
+    if output == "wide":
+        return table(documents, columns)
+    below = [c for c in columns if c.below]
+    header, *rows = table(
+        documents, [c for c in columns if not c.wide and not c.below]
+    ).splitlines()
+    lines = [header]
+    for row, document in zip(rows, documents, strict=True):
+        lines.append(row)
+        lines += (f"  {_label(c)}: {printable(text)}" for c in below if (text := c.text(document)))
+    return "".join(f"{line}\n" for line in lines)
 
 
 def render_document(document: Document, output: str) -> str:
@@ -90,6 +103,10 @@ def duration(value: timedelta) -> str:
     first = [unit for unit, _ in (*units, ("s", 0))].index(parts[0][0])
     nearest = "dhms"[first : first + 2]
     return "".join(f"{number}{unit}" for unit, number in parts if unit in nearest)
+
+
+def _label(column: Column) -> str:
+    return column.header.lower().replace("-", " ")
 
 
 def _plain(value: object) -> str:

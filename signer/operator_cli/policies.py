@@ -4,18 +4,25 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from signer.config import ConfigError, load_policy_file
 from signer.inventory.cluster import ClusterObject
 from signer.inventory.policy_object import read_policy
 from signer.operator_cli.errors import InputInvalid, ServerUnavailable
 from signer.operator_cli.management import ManagementApi
+from signer.operator_cli.session import Session
 from signer.operator_cli.snapshot import API
 from signer.policy import Policy, PolicySet, RefusedPolicy
 from signer.trust_bundles import TrustBundleInvalid, load_trust_bundle
 from signer.verify.x509.trust_anchors import TrustAnchors
 
-POLICIES = f"{API}/kubeletattestationpolicies"
+POLICIES: Final = f"{API}/kubeletattestationpolicies"
+_NO_STATUS: Final = (
+    "no signer has written the status of a KubeletAttestationPolicy: a signer with --policy reads a"
+    " file and no objects. The Helm chart and install.yaml install such a file: give it to this"
+    " command, see docs/policies.md"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,3 +72,12 @@ def load_for_cluster(api: ManagementApi, cluster: ClusterObject) -> LoadedPolici
             " --policy whose paths exist here",
         ) from e
     return LoadedPolicies(policies=policies, anchors=anchors)
+
+
+def warn_if_unread(session: Session) -> None:
+    """Warn if no signer seems to read the policy objects, so that a file may be in force.
+
+    Raises `CommandError`.
+    """
+    if not any(body.get("status") for body in session.api.list_objects(POLICIES)):
+        session.warn(_NO_STATUS)

@@ -5,8 +5,9 @@ and the answers by its client, which limits their size and time. A list has a li
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -20,7 +21,7 @@ from signer.kube.client import MAX_WORKLOAD_RESPONSE, ApiClient, Expired
 from signer.kube.kubeconfig import Connection
 from signer.kube.pages import list_pages
 from signer.kube.secrets import Secret, read_secret
-from signer.operator_cli.errors import CommandError
+from signer.operator_cli.errors import CommandError, ServerUnavailable
 from signer.operator_cli.management import FIELD_MANAGER, ManagementApi
 from signer.operator_cli.session import Session
 
@@ -63,6 +64,19 @@ def open_client(cluster: ClusterObject, connection: Connection) -> ApiClient:
         user_agent=FIELD_MANAGER,
         max_response=MAX_WORKLOAD_RESPONSE,
     )
+
+
+@contextmanager
+def reading_workload(cluster: ClusterObject) -> Iterator[None]:
+    """Turn an error of a workload cluster into a `ServerUnavailable` that names the Cluster."""
+    try:
+        yield
+    except AttestationError as e:
+        key = f"{cluster.key.namespace}/{cluster.key.name}"
+        raise ServerUnavailable(
+            f"the workload cluster {key} cannot be read: {e.message} {e.detail}".strip(),
+            hint="run the command `check` for the connection to each cluster",
+        ) from e
 
 
 def list_workload(client: ApiClient, path: str) -> list[Body]:

@@ -5,7 +5,9 @@ PropertyCollector.RetrievePropertiesEx, VirtualTPM. Built from the reference, an
 a real vCenter Server.
 
 The provider ID has the BIOS UUID of a virtual machine (VM), which names no place. So vCenter says
-where the VM is: its folders up to the root are read together with its devices, by one request.
+where the VM is: its folders up to the root are read together with its devices, by one request. If
+several VMs have the UUID, their folders are read first: the owners of the others could have so many
+devices, or so many VMs, that the answer would be too large.
 """
 
 import base64
@@ -27,10 +29,11 @@ from signer.platforms.vsphere_inventory import (
     as_list,
     as_object,
     devices_and_folders,
+    folders,
     read_inventory,
     read_references,
 )
-from signer.platforms.vsphere_session import QUERY_SECONDS, Sessions, invalid_answer
+from signer.platforms.vsphere_session import QUERY_SECONDS, Session, Sessions, invalid_answer
 from signer.policy import PlatformRules
 
 _PROVIDER_ID: Final = re.compile(
@@ -41,6 +44,8 @@ _SEARCH_INDEX: Final = "SearchIndex/SearchIndex"
 _PROPERTY_COLLECTOR: Final = "PropertyCollector/propertyCollector"
 """The IDs of these two and of the session manager are the same in each vCenter Server."""
 _UNKNOWN: Final = "unknown: the account needs System.View for all folders up to the root"
+_MAX_DETAIL: Final = 1000
+"""Characters in the log. The owners of VMs choose the number of copies and their folders."""
 _SESSIONS: Final = Sessions()
 
 
@@ -68,33 +73,41 @@ class Vsphere:
         machines = read_references(found)
         if not machines:
             return []
-        query = devices_and_folders(machines)
-        result = session.invoke(f"{_PROPERTY_COLLECTOR}/RetrievePropertiesEx", query, until)
-        inventory = read_inventory(result)
-        return read_keys(self._require_one_allowed(machines, inventory), uuid)
+        machine = machines[0]
+        if len(machines) > 1:
+            machine = self._require_one_allowed(machines, _read(session, folders(machines), until))
+        inventory = _read(session, devices_and_folders(machine), until)
+        self._require_one_allowed([machine], inventory)
+        return read_keys(inventory.objects[machine], uuid)
 
     def _require_one_allowed(
         self, machines: Collection[Reference], inventory: Inventory
-    ) -> Properties:
-        """Return the properties of the only VM that is in an allowed location."""
+    ) -> Reference:
+        """Return the only VM that is in an allowed location."""
         paths = {machine: inventory.folder(machine) for machine in machines}
         allowed = [machine for machine, path in paths.items() if self._allows(path)]
         if not allowed:
             raise PlatformLocationNotAllowed(
                 "the policy does not allow the location of the Machine's VM",
-                detail=", ".join(path or _UNKNOWN for path in paths.values()),
+                detail=", ".join(path or _UNKNOWN for path in paths.values())[:_MAX_DETAIL],
             )
         if len(allowed) > 1:
             raise PlatformQueryFailed(
                 "several VMs have the UUID that the Machine's provider ID names",
-                detail=", ".join(sorted(machine.value for machine in allowed)),
+                detail=", ".join(sorted(machine.value for machine in allowed))[:_MAX_DETAIL],
             )
-        return inventory.objects[allowed[0]]
+        return allowed[0]
 
     def _allows(self, path: str | None) -> bool:
         if path is None:
             return False
         return any(f"{path}/".startswith(f"{location}/") for location in self._locations)
+
+
+def _read(session: Session, query: object, until: float) -> Inventory:
+    return read_inventory(
+        session.invoke(f"{_PROPERTY_COLLECTOR}/RetrievePropertiesEx", query, until)
+    )
 
 
 def _parse(provider_id: str) -> str:

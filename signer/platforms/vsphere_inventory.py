@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 from signer.errors import PlatformQueryFailed
 from signer.platforms.vsphere_session import invalid_answer
 
-_MAX_MACHINES: Final = 16
-"""VMs with one BIOS UUID."""
+_MAX_MACHINES: Final = 500
+"""VMs with one BIOS UUID. About 1 KiB each says where they are."""
 _MAX_DEPTH: Final = 64
 """Folders in folders."""
 
@@ -26,6 +26,7 @@ class Reference(NamedTuple):
 
 _ROOT: Final = Reference("Folder", "group-d1")
 """The root folder has this ID in each vCenter Server."""
+_ENTITY: Final = ("name", "parent")
 Properties = Mapping[str, Any]
 
 
@@ -56,8 +57,22 @@ class Inventory:
         return None
 
 
-def devices_and_folders(machines: Sequence[Reference]) -> object:
-    """Return the parameters that ask for the devices of VMs, and for all folders above them."""
+def folders(machines: Sequence[Reference]) -> object:
+    """Return the parameters that ask for all folders above VMs."""
+    return _query(machines, {"ManagedEntity": _ENTITY})
+
+
+def devices_and_folders(machine: Reference) -> object:
+    """Return the parameters that ask for the devices of a VM, and for all folders above it."""
+    devices = ["parent", "config.uuid", "config.hardware.device"]
+    return _query([machine], {"ManagedEntity": _ENTITY, "VirtualMachine": devices})
+
+
+def _query(machines: Sequence[Reference], properties: Mapping[str, Sequence[str]]) -> object:
+    """Return the parameters that ask for properties of VMs and of all folders above them.
+
+    Of several types of an object, the one that is most derived decides.
+    """
     upwards = {"_typeName": "SelectionSpec", "name": "upwards"}
     traversal = {
         "_typeName": "TraversalSpec",
@@ -76,10 +91,6 @@ def devices_and_folders(machines: Sequence[Reference]) -> object:
         }
         for machine in machines
     ]
-    properties = {
-        "ManagedEntity": ["name", "parent"],
-        "VirtualMachine": ["parent", "config.uuid", "config.hardware.device"],
-    }
     selected = [
         {"_typeName": "PropertySpec", "type": type_name, "pathSet": paths}
         for type_name, paths in properties.items()
@@ -101,7 +112,7 @@ def _read_reference(value: object) -> Reference:
 
 
 def read_inventory(result: object) -> Inventory:
-    """Read the answer to `devices_and_folders`."""
+    """Read the answer to `folders` or `devices_and_folders`."""
     if "token" in as_object(result):
         raise invalid_answer("the answer is only the first part")
     objects = as_list(as_object(result).get("objects", []))

@@ -202,8 +202,8 @@ def reconcile_once(
 class _NoCredentialList:
     """A `CredentialPublisher` of a policy that publishes nothing."""
 
-    def publish(self, node_name: str, credential_ids: Sequence[str]) -> None:
-        raise AssertionError(node_name, credential_ids)
+    def publish(self, entries: Mapping[str, str | None]) -> None:
+        raise AssertionError(entries)
 
 
 def _reconciler(scenario: Scenario, claims: ClaimStore) -> Reconciler:

@@ -82,12 +82,14 @@ class FakeVcenter:
 
     def _retrieve(self, parameters: Mapping[str, Any]) -> object:
         (query,) = parameters["specSet"]
+        paths = {wanted["type"]: wanted["pathSet"] for wanted in query["propSet"]}
+        wanted = paths.get("VirtualMachine", paths["ManagedEntity"])
         objects: dict[str, object] = {}
         for selected in query["objectSet"]:
             assert selected["selectSet"][0]["path"] == "parent"
             machine = self.machines[int(selected["obj"]["value"].removeprefix("vm-"))]
             objects |= self._folders(machine.folder)
-            objects[selected["obj"]["value"]] = _describe_machine(selected["obj"], machine)
+            objects[selected["obj"]["value"]] = _describe_machine(selected["obj"], machine, wanted)
         return {"_typeName": "RetrieveResult", "objects": list(objects.values())}
 
     def _folders(self, path: str) -> Mapping[str, object]:
@@ -105,7 +107,8 @@ class FakeVcenter:
         return objects
 
 
-def _describe_machine(obj: object, machine: VirtualMachine) -> object:
+def _describe_machine(obj: object, machine: VirtualMachine, wanted: Sequence[str]) -> object:
+    """Describe a VM by the properties that were asked for."""
     devices: list[object] = [
         {"_typeName": "VirtualIDEController", "key": 200, "busNumber": 0},
         {"_typeName": "VirtualE1000", "key": 4000, "macAddress": "00:50:56:00:00:01"},
@@ -121,7 +124,7 @@ def _describe_machine(obj: object, machine: VirtualMachine) -> object:
         "config.uuid": text(machine.uuid),
         "config.hardware.device": {"_typeName": "ArrayOfVirtualDevice", "_value": devices},
     }
-    return content(obj, properties)
+    return content(obj, {name: properties[name] for name in wanted if name in properties})
 
 
 def reference(type_name: str, value: str) -> dict[str, str]:

@@ -1,11 +1,15 @@
 """Unknown TPMs on real API servers: recorded, approved, and never replaced by another."""
 
+import base64
 import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.harness.client import ApiError
+from tests.harness.documentation import blocks
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
 from tests.harness.node import Node
@@ -79,6 +83,45 @@ def test_approved_node_joins(machines: Machines, operator: Operator) -> None:
     script.challenge()
     assert node.call().status == 0
     wait_for_keys(machines, node)
+
+
+def test_documented_role_is_enough_to_approve(machines: Machines, tmp_path: Path) -> None:
+    """docs/operator-cli.md prints the role: without an administrator's rights, `approve` works."""
+    management = machines.fleet.management
+    [role] = [
+        yaml.safe_load(block.text)
+        for block in blocks()
+        if block.page == "docs/operator-cli.md" and "attestation-approver" in block.text
+    ]
+    binding = binding_of(role["metadata"]["name"], "approver")
+    management.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all([role, binding]))
+    pair = management.client_authority.client("approver")
+    config = yaml.safe_load(management.admin_config.read_text(encoding="utf-8"))
+    config["users"][0]["user"] = {
+        "client-certificate-data": base64.b64encode(pair.certificate).decode(),
+        "client-key-data": base64.b64encode(pair.key).decode(),
+    }
+    file = tmp_path / "approver.conf"
+    file.write_text(yaml.safe_dump(config), encoding="utf-8")
+    approver = Operator(machines.fleet, file)
+    node = machines.known()
+    Script(node)
+    wait_for_keys(machines, node, key_of(node))
+    done = approver.call("approve", f"{node.tenant.namespace}/{node.name}", "--yes")
+    assert done.status == 0, done
+    assert done.output.endswith(f"registered for {node.tenant.namespace}/{node.name}\n")
+
+
+def binding_of(role: str, user: str) -> dict[str, Any]:
+    """Return a ClusterRoleBinding of a role to a user."""
+    group = "rbac.authorization.k8s.io"
+    return {
+        "apiVersion": f"{group}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": role},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+    }
 
 
 def test_second_key_is_a_conflict_that_an_operator_decides(

@@ -299,3 +299,27 @@ def test_quick_start_passes_the_settings_of_the_node(command: str) -> None:
     lines = [line for block in page for line in block.text.splitlines()]
     [printed] = [line for line in lines if line.startswith(program)]
     assert printed.startswith(f"{program}$KUBELET_AUTHENTICATOR_JOIN_ARGS")
+
+
+@pytest.mark.parametrize(
+    ("installation", "file"),
+    [
+        ("| `install.yaml` | a file, ", "install.yaml"),
+        ("| clusterctl | objects | ", "addon-components.yaml"),
+    ],
+)
+def test_source_of_the_policies_of_each_installation(installation: str, file: str) -> None:
+    """Nothing said that the policy objects of the guide have no effect with a policy file."""
+    assert installation in raw("docs/policies.md")
+    manifests = (PACKAGING / "manifests" / file).read_text(encoding="utf-8")
+    has_file = "- --policy=" in manifests
+    assert has_file is ("a file" in installation)
+    assert ("name: node-attestation-signer-policies" in manifests) is has_file
+
+
+def test_guide_to_migration_needs_no_restart_of_the_signer() -> None:
+    """It asked for one, though a signer reads changed policies and writes this line."""
+    guide = prose("docs/migration.md")
+    assert "restart it now" not in guide
+    assert "must have a new line `policies in force`" in guide
+    assert 'info("policies in force"' in raw("signer/controller/active_policies.py")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from signer.inventory.cluster import ClusterObject
 from signer.kube.client import ApiClient
 from signer.operator_cli.errors import Rejected
-from signer.operator_cli.findings import Finding, exit_status
+from signer.operator_cli.findings import Finding, Result, exit_status
 from signer.operator_cli.management_checks import check_management
 from signer.operator_cli.output import Column, field
 from signer.operator_cli.policies import read_policy_objects
@@ -26,8 +26,8 @@ _COLUMNS = (
     Column("RESULT", field("result")),
     Column("CHECK", field("check")),
     Column("OBJECT", field("object")),
-    Column("MESSAGE", field("message")),
-    Column("NEXT-STEP", field("nextStep")),
+    Column("MESSAGE", field("message"), below=True),
+    Column("NEXT-STEP", field("nextStep"), below=True),
 )
 
 
@@ -38,8 +38,16 @@ def run(session: Session) -> int:
     try:
         findings += _check_clusters(session, session.snapshot())
     except Rejected as e:
-        # Without the CRDs nothing else can be read; the finding above says so.
-        session.warn(e.message)
+        # A CRD is missing, or the Cluster that --cluster names does not exist.
+        findings.append(
+            Finding(
+                result=Result.PROBLEM,
+                check="Clusters",
+                object=session.api.server,
+                message=e.message,
+                next_step=e.hint,
+            )
+        )
     session.show_list([finding.document() for finding in findings], _COLUMNS)
     return exit_status(findings)
 

@@ -27,7 +27,7 @@ from signer.operator_cli.errors import EXIT_OK, Rejected
 from signer.operator_cli.kubeconfigs import build_kubeconfig
 from signer.operator_cli.policies import read_policy_objects
 from signer.operator_cli.session import Session
-from signer.operator_cli.workloads import open_client, read_named_secret
+from signer.operator_cli.workloads import open_client, read_named_secret, reading_workload
 from signer.verify.request import ENTRY_GROUP
 
 _SECRET: Final = "/api/v1/namespaces/node-attestation-entry/secrets/entry-token"  # noqa: S105 - a path
@@ -39,7 +39,10 @@ def run(session: Session) -> int:
     """Print the kubeconfig; nothing is printed unless the credential is limited."""
     api, key = session.api, session.arguments.cluster
     [cluster] = session.snapshot().clusters
-    with session.progress("reading the entry credential from the workload cluster"):
+    with (
+        session.progress("reading the entry credential from the workload cluster"),
+        reading_workload(cluster),
+    ):
         admin = read_named_secret(api, key.namespace, admin_kubeconfig_name(key))
         connection = read_connection(admin, cluster)
         with closing(open_client(cluster, connection)) as client:

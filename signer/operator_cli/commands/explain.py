@@ -6,6 +6,7 @@ same with files.
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import quote
@@ -24,7 +25,7 @@ from signer.model import ChallengeKeys, ClusterKey, Csr
 from signer.operator_cli.errors import Rejected, ServerUnavailable
 from signer.operator_cli.management import ManagementApi
 from signer.operator_cli.output import printable
-from signer.operator_cli.policies import load_for_cluster, read_policy_file
+from signer.operator_cli.policies import load_for_cluster, read_policy_file, warn_if_unread
 from signer.operator_cli.session import Session
 from signer.operator_cli.snapshot import ATTESTED_NODES, CAPI, ENDORSEMENT_KEYS
 from signer.operator_cli.workloads import (
@@ -33,6 +34,7 @@ from signer.operator_cli.workloads import (
     list_workload,
     parse_object,
     read_named_secret,
+    reading_workload,
 )
 
 _NODES: Final = "/api/v1/nodes"
@@ -49,11 +51,11 @@ def run(session: Session) -> int:
         csr, workload = _read_workload(session.api, cluster, arguments.csr)
         dump = _dump([*_management_bodies(session.api, cluster.key), *workload])
         keys = _challenge_keys(session) if arguments.challenge_keys else None
-        loaded = (
-            load_for_cluster(session.api, cluster)
-            if arguments.policy is None
-            else read_policy_file(arguments.policy)
-        )
+        if arguments.policy is None:
+            warn_if_unread(session)
+            loaded = load_for_cluster(session.api, cluster)
+        else:
+            loaded = read_policy_file(arguments.policy)
     try:
         report, status = explain_requests(
             [csr],
@@ -77,24 +79,14 @@ def run(session: Session) -> int:
 
 def _read_workload(api: ManagementApi, cluster: ClusterObject, name: str) -> tuple[Csr, list[Body]]:
     """Return the request, and the objects of the workload cluster."""
-    try:
-        client = connect_workload(api, cluster)
-        try:
-            csr = client.get(f"{CSRS}/{quote(name, safe='')}", accepted=(200, 404))
-            if csr.status != HTTPStatus.OK:
-                raise Rejected(
-                    f"the request {name} does not exist in the workload cluster",
-                    hint="run the command `pending -o wide` for the names of requests",
-                )
-            return csr.read(read_csr), list(_workload_bodies(client))
-        finally:
-            client.close()
-    except AttestationError as e:
-        key = f"{cluster.key.namespace}/{cluster.key.name}"
-        raise ServerUnavailable(
-            f"the workload cluster {key} cannot be read: {e.message} {e.detail}".strip(),
-            hint="run the command `check` for the connection to each cluster",
-        ) from e
+    with reading_workload(cluster), closing(connect_workload(api, cluster)) as client:
+        csr = client.get(f"{CSRS}/{quote(name, safe='')}", accepted=(200, 404))
+        if csr.status != HTTPStatus.OK:
+            raise Rejected(
+                f"the request {name} does not exist in the workload cluster",
+                hint="run the command `pending -o wide` for the names of requests",
+            )
+        return csr.read(read_csr), list(_workload_bodies(client))
 
 
 def _workload_bodies(client: ApiClient) -> Iterator[Body]:

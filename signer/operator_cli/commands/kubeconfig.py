@@ -35,7 +35,7 @@ from signer.operator_cli.kubeconfigs import build_kubeconfig, encode_base64
 from signer.operator_cli.session import Session
 from signer.operator_cli.snapshot import CAPI
 from signer.operator_cli.workload_checks import missing_permissions
-from signer.operator_cli.workloads import open_client, read_named_secret
+from signer.operator_cli.workloads import open_client, read_named_secret, reading_workload
 
 GROUP: Final = "attestation.cluster.x-k8s.io:signer"
 """The group of workload-rbac.yaml."""
@@ -50,14 +50,18 @@ def run(session: Session) -> int:
     """Write the Secret, or replace its content; nothing is written if rights are missing."""
     api, key = session.api, session.arguments.cluster
     [cluster] = session.snapshot().clusters
-    with session.progress("requesting a client certificate from the workload cluster"):
+    with (
+        session.progress("requesting a client certificate from the workload cluster"),
+        reading_workload(cluster),
+    ):
         admin = read_named_secret(api, key.namespace, admin_kubeconfig_name(key))
         connection = read_connection(admin, cluster)
         with closing(open_client(cluster, connection)) as client:
             private_key = ec.generate_private_key(ec.SECP256R1())
             certificate = _request_certificate(client, private_key)
     content = _kubeconfig(connection, certificate, private_key)
-    _require_rights(cluster, content)
+    with reading_workload(cluster):
+        _require_rights(cluster, content)
     _write(session, cluster, content)
     until = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
     name = f"{key.namespace}/{signer_kubeconfig_name(key)}"

@@ -19,10 +19,14 @@ _COLUMNS = (
     Column("MACHINE", field("machine")),
     Column("REASON", field("reason")),
     Column("KEY", lambda d: (d["endorsementKey"] or "")[:SHORT_KEY]),
-    Column("PROVIDER-ID", field("providerID"), wide=True),
     Column("REQUESTER", field("requester"), wide=True),
     Column("MESSAGE", field("message"), wide=True),
 )
+_PROVIDER_ID = Column("PROVIDER-ID", field("providerID"), wide=True)
+_UNKNOWN_PROVIDER_ID = Column(
+    "PROVIDER-ID", lambda d: None if d["machine"] else d["providerID"], below=True
+)
+"""Without a Machine, it is what an operator compares with those of the Machines."""
 _KEY_COLUMNS = (
     Column("MACHINE", lambda d: f"{d['namespace']}/{d['machine']}"),
     Column("NODE", field("node")),
@@ -92,7 +96,9 @@ def _show_tables(
     session: Session, documents: Sequence[Document], unknown: Sequence[Document]
 ) -> None:
     age_column = Column("AGE", lambda d: age(d["created"], session.now))
-    session.show_list(documents, (*_COLUMNS, age_column))
+    is_wide = session.arguments.output == "wide"
+    provider_id = _PROVIDER_ID if is_wide else _UNKNOWN_PROVIDER_ID
+    session.show_list(documents, (*_COLUMNS, provider_id, age_column))
     if unknown:
         session.stdout.write("\n")
         seen_column = Column("AGE", lambda d: age(d["firstSeen"], session.now))

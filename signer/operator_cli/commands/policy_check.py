@@ -1,5 +1,6 @@
 """`policy check`: reads policies as the signer does, and compares them with the Clusters."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from common.errors import AttestationError
@@ -7,15 +8,15 @@ from signer.inventory.cluster import ClusterObject
 from signer.model import ClusterKey
 from signer.operator_cli.errors import EXIT_NEGATIVE, EXIT_OK, InputInvalid
 from signer.operator_cli.output import Column, Document, field
-from signer.operator_cli.policies import read_policy_file, read_policy_objects
+from signer.operator_cli.policies import read_policy_file, read_policy_objects, warn_if_unread
 from signer.operator_cli.session import Session
 from signer.policy import Policy, PolicySet, RefusedPolicy
 
 _COLUMNS = (
     Column("POLICY", field("policy")),
     Column("TRUST", field("trust")),
-    Column("CLUSTERS", field("clusters")),
-    Column("PROBLEM", field("problem")),
+    Column("CLUSTERS", field("clusters"), below=True),
+    Column("PROBLEM", field("problem"), below=True),
 )
 
 
@@ -25,12 +26,15 @@ def run(session: Session) -> int:
     if session.arguments.offline:
         session.show_list([_document(p, None) for p in policies.accepted], _COLUMNS)
         return EXIT_OK
-    chosen = {
-        cluster.key: _choose(session, policies, cluster)
-        for cluster in session.snapshot().opted_in()
-    }
+    clusters = session.snapshot().opted_in()
+    chosen = {cluster.key: _choose(session, policies, cluster) for cluster in clusters}
+    conflicts = _conflicts(policies, clusters)
     documents = [
-        _document(policy, [key for key, other in chosen.items() if other is policy])
+        _document(
+            policy,
+            [key for key, other in chosen.items() if other is policy],
+            conflicts[policy.name],
+        )
         for policy in policies.accepted
     ]
     documents += map(_refused_document, policies.refused)
@@ -45,6 +49,7 @@ def _read(session: Session) -> PolicySet:
         return read_policy_file(file).policies
     if session.arguments.offline:
         raise InputInvalid("--offline needs a FILE")
+    warn_if_unread(session)
     return read_policy_objects(session.api)
 
 
@@ -56,19 +61,41 @@ def _choose(session: Session, policies: PolicySet, cluster: ClusterObject) -> Po
     except AttestationError as e:
         session.warn(
             f"Cluster {key.namespace}/{key.name} gets no certificate: {e.reason}: {e.message}"
+            + (f": {e.detail}" if e.detail else "")
         )
         return None
 
 
-def _document(policy: Policy, clusters: Sequence[ClusterKey] | None) -> Document:
+def _conflicts(
+    policies: PolicySet, clusters: Sequence[ClusterObject]
+) -> Mapping[str, Sequence[ClusterKey]]:
+    """Return, by the name of a policy, the Clusters that other policies are for as well."""
+    conflicts = defaultdict(list)
+    for cluster in clusters:
+        selecting = policies.selecting(cluster.key, cluster.labels)
+        if len(selecting) > 1:
+            for policy in selecting:
+                conflicts[policy.name].append(cluster.key)
+    return conflicts
+
+
+def _document(
+    policy: Policy, clusters: Sequence[ClusterKey] | None, conflicts: Sequence[ClusterKey] = ()
+) -> Document:
     """Return what is printed of a policy; `clusters` is `None` if they are not known."""
     document: Mapping[str, object] = {"policy": policy.name, "trust": policy.trust.value}
     if clusters is None:
         return {**document, "clusters": None, "problem": None}
-    unused = policy.clusters is not None and not clusters
-    problem = "is for no opted-in Cluster: check its selector and the opt-in" if unused else None
-    names = [f"{key.namespace}/{key.name}" for key in clusters]
-    return {**document, "clusters": names, "problem": problem}
+    problem = None
+    if conflicts:
+        problem = f"other policies are also for {', '.join(_names(conflicts))}: change all but one"
+    elif policy.clusters is not None and not clusters:
+        problem = "is for no opted-in Cluster: check its selector and the opt-in"
+    return {**document, "clusters": _names(clusters), "problem": problem}
+
+
+def _names(clusters: Sequence[ClusterKey]) -> list[str]:
+    return [f"{key.namespace}/{key.name}" for key in clusters]
 
 
 def _refused_document(policy: RefusedPolicy) -> Document:

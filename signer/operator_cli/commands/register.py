@@ -1,18 +1,26 @@
 """`register`: records which machines have which TPMs; one key, or an inventory of many."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Final
 
+from common.errors import AttestationError
 from signer.kube.decode import Json
+from signer.kube.discovery import collection_path, namespaced_path
 from signer.operator_cli.endorsement_keys import (
     KeyBody,
     change_key,
     is_banned,
     registrations_of,
 )
-from signer.operator_cli.errors import EXIT_OK, InputInvalid, Rejected
+from signer.operator_cli.errors import EXIT_OK, CommandError, InputInvalid, Rejected
 from signer.operator_cli.keys import KeyRegistration, read_inventory, read_key, require_machine
+from signer.operator_cli.management import ManagementApi
 from signer.operator_cli.session import Session
+from signer.operator_cli.snapshot import CAPI
+
+_MAX_ABSENT: Final = 10
+"""Warnings of names, of an inventory that has thousands."""
 
 
 def run(session: Session) -> int:
@@ -29,6 +37,8 @@ def run(session: Session) -> int:
     else:
         parts = (f"{counts[outcome]} {outcome}" for outcome in ("created", "changed", "unchanged"))
         session.stdout.write(f"{len(registrations)} registrations: {', '.join(parts)}\n")
+    with session.progress("comparing the registrations with Clusters and Machines"):
+        _warn_of_absent_objects(session, registrations)
     return EXIT_OK
 
 
@@ -52,6 +62,46 @@ def register(session: Session, registration: KeyRegistration) -> str:
         return None if entry in entries else {"registeredFor": [*entries, entry]}
 
     return change_key(session.api, name, add, pem=registration.key.pem)
+
+
+def _warn_of_absent_objects(session: Session, registrations: Sequence[KeyRegistration]) -> None:
+    """Name the Clusters and Machines that do not exist: a name may have a typing error.
+
+    They may also be created later, so this is no error. A user who may not list them gets no
+    warning.
+    """
+    try:
+        absent = sorted(set(_absent_objects(session.api, registrations)))
+    except (CommandError, AttestationError):
+        return
+    for name in absent[:_MAX_ABSENT]:
+        session.warn(f"{name} does not exist: correct the name, unless it is created later")
+    if len(absent) > _MAX_ABSENT:
+        session.warn(f"{len(absent) - _MAX_ABSENT} more Clusters and Machines do not exist")
+
+
+def _absent_objects(api: ManagementApi, registrations: Sequence[KeyRegistration]) -> Iterator[str]:
+    names = {
+        (kind, namespace): _names(api, kind, namespace)
+        for kind in ("Cluster", "Machine")
+        for namespace in {r.cluster.namespace for r in registrations}
+    }
+    for registration in registrations:
+        namespace, name = registration.cluster.namespace, registration.cluster.name
+        machine = registration.machine
+        if name not in names["Cluster", namespace]:
+            yield f"Cluster {namespace}/{name}"
+        elif machine is not None and machine not in names["Machine", namespace]:
+            yield f"Machine {namespace}/{machine}"
+
+
+def _names(api: ManagementApi, kind: str, namespace: str) -> frozenset[str]:
+    """Return the names of the objects of a kind of Cluster API."""
+    path = collection_path(api, CAPI, kind)
+    if path is None:
+        raise Rejected(f"the API server serves no {kind}s")
+    bodies = api.list_objects(namespaced_path(path, namespace))
+    return frozenset(body["metadata"]["name"] for body in bodies)
 
 
 def _requested(session: Session) -> Sequence[KeyRegistration]:

@@ -6,6 +6,7 @@ from signer.operator_cli.endorsement_keys import (
     change_key,
     describe_holder,
     find_key,
+    holder_of,
     read_key_body,
     releases_of,
 )
@@ -31,6 +32,7 @@ def run(session: Session) -> int:
         entries = releases_of(body)
         return None if entry in entries else {"releasedFrom": [*entries, entry]}
 
+    _warn_of_other_holder(session, body)
     if add(body) is not None:
         session.confirm(
             f"EndorsementKey {name}: {describe_holder(body)}. After the release, the nodes of"
@@ -40,3 +42,15 @@ def run(session: Session) -> int:
     done = "was released before" if outcome == "unchanged" else "released"
     session.stdout.write(f"EndorsementKey {name}: {done}\n")
     return EXIT_OK
+
+
+def _warn_of_other_holder(session: Session, body: KeyBody) -> None:
+    """Warn if a node of another Cluster holds the key: the name may have a typing error."""
+    cluster, holder = session.arguments.cluster, holder_of(body)
+    if holder is None:
+        return
+    if (holder["clusterNamespace"], holder["clusterName"]) != (cluster.namespace, cluster.name):
+        session.warn(
+            f"{describe_holder(body)}: a release from Cluster {cluster.namespace}/{cluster.name}"
+            " does not end that"
+        )

@@ -23,11 +23,11 @@ def run(session: Session) -> int:
         {
             "server": session.api.server,
             "user": session.api.username,
-            "clusters": {"total": len(snapshot.clusters), "opted in": len(opted_in)},
-            "machines of opted-in clusters": sum(m.cluster in opted_in for m in snapshot.machines),
+            "clusters": {"total": len(snapshot.clusters), "optedIn": len(opted_in)},
+            "machinesOfOptedInClusters": sum(m.cluster in opted_in for m in snapshot.machines),
             "nodes": {"total": len(snapshot.nodes), **dict(sorted(states.items()))},
-            "certificates that expire within 24 hours": soon,
-            "endorsement keys": _count_keys(snapshot.keys.values()),
+            "certificatesExpiringWithin24h": soon,
+            "endorsementKeys": _count_keys(snapshot.keys.values()),
         }
     )
     return EXIT_OK
@@ -38,6 +38,6 @@ def _count_keys(keys: Iterable[EndorsementKeyObject]) -> dict[str, int]:
     return {
         "total": len(all_keys),
         "registered": sum(bool(k.registered_for) for k in all_keys),
-        "held by a node": sum(k.held_by is not None and not k.banned for k in all_keys),
+        "heldByNode": sum(k.held_by is not None and not k.banned for k in all_keys),
         "banned": sum(k.banned for k in all_keys),
     }

@@ -570,6 +570,25 @@ def test_replica_of_one_namespace_does_not_change_the_counts_of_many_clusters() 
     assert (stored["selectedClusters"], stored["servedClusters"]) == (155, 155)
 
 
+def test_clusters_that_a_full_status_does_not_list_never_make_it_good() -> None:
+    """Two replicas have 240 Clusters that are not served: only the count of served ones is wrong.
+
+    It is right again as soon as the Clusters are served.
+    """
+    status: dict[str, Any] = {}
+    for state in ("Forbidden", "Served"):
+        a, b = ([report(f"{r}-{n:03}", state) for n in range(120)] for r in "ab")
+        for own, others in ((a, b), (b, a)) * 2:
+            present = policy(None, **status)
+            seen = stored_reports(present, [replace(o, state="Served") for o in others], "")
+            status = build_status(present, GOOD, [*own, *seen], NOW)
+            if state == "Forbidden":
+                assert status["conditions"][1]["status"] == "False"
+                assert status["selectedClusters"] == 240
+    assert status["conditions"][1]["status"] == "True"
+    assert status["servedClusters"] == 240
+
+
 def test_debug_page_names_the_replica_of_each_cluster() -> None:
     page = json.loads(
         render_reports(

@@ -1,11 +1,18 @@
 """The credential list follows the claims, and is never older than what was published."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
-from signer.controller.credential_lists import find_changed_list, sync_credential_list
-from signer.inventory.credential_list import StoredList
-from signer.model import AttestedNodeObject, Release, credential_id
+import pytest
+
+from signer.controller.credential_lists import (
+    find_changed_list,
+    read_entry,
+    sync_credential_list,
+)
+from signer.errors import ClaimConflict
+from signer.model import AttestedNodeObject, EndorsementKeyObject, Release, credential_id
 from tests.builders.scenario import HOME, NODE, Scenario
 from tests.fakes.claims import FakeClaimStore
 
@@ -18,26 +25,32 @@ class Lists:
 
     entries: dict[str, str] | None
     scenario: Scenario = field(default_factory=Scenario)
-    changes: Mapping[str, str | None] = field(default_factory=dict)
+    changes: dict[str, str | None] = field(default_factory=dict)
+    writes: int = 0
+    meanwhile: Callable[[], object] = lambda: None
+    """What happens before each write."""
     reads: list[str] = field(default_factory=list)
 
-    def read(self) -> StoredList | None:
-        if self.entries is None:
-            return None
-        return StoredList(resource_version="7", entries=self.entries)
+    def read(self) -> Mapping[str, str] | None:
+        return self.entries
 
-    def change(self, stored: StoredList, changes: Mapping[str, str | None]) -> None:
-        assert stored.resource_version == "7"
-        self.changes = changes
+    def publish(self, entries: Mapping[str, str | None]) -> None:
+        self.meanwhile()
+        self.writes += 1
+        self.changes |= entries
 
-    def sync(self, cached: AttestedNodeObject | None = None) -> Mapping[str, str | None]:
-        """Sync the list with the claims, or with an older cache; return the changes."""
-        claims = FakeClaimStore(store=self.scenario.store)
+    def sync(
+        self,
+        cached: AttestedNodeObject | None = None,
+        cached_key: EndorsementKeyObject | None = None,
+    ) -> Mapping[str, str | None]:
+        """Sync the list with the claims, or with older caches; return the changes."""
+        store, claims = self.scenario.store, FakeClaimStore(store=self.scenario.store)
         sync_credential_list(
             self,
-            nodes=lambda: self.scenario.store.nodes.values() if cached is None else [cached],
-            live_node=lambda name: claims.attested_node(HOME, name),
-            key=self.scenario.store.keys.get,
+            nodes=lambda: store.nodes.values() if cached is None else [cached],
+            live_entry=partial(read_entry, claims, HOME),
+            key=lambda name: cached_key or store.keys.get(name),
         )
         self.reads = claims.reads
         return self.changes
@@ -47,13 +60,14 @@ def test_node_is_listed_with_its_certificates() -> None:
     at = Lists({})
     at.scenario.put_claim(credential_ids=(A, B))
     assert at.sync() == {NODE: f"{A} {B}"}
-    assert at.reads == []
+    assert at.writes == 1
 
 
 def test_list_that_is_right_costs_no_write() -> None:
     at = Lists({NODE: A})
     at.scenario.put_claim(credential_ids=(A,))
     assert at.sync() == {}
+    assert at.writes == 0
     assert at.reads == []
 
 
@@ -88,7 +102,38 @@ def test_certificate_that_the_cache_lacks_stays() -> None:
     _, old = at.scenario.put_claim(credential_ids=(A,))
     at.scenario.put_claim(credential_ids=(A, B))
     assert at.sync(old) == {}
-    assert at.reads == [f"node {NODE}"]
+    assert at.writes == 0
+
+
+def test_ban_that_the_cache_lacks_stays() -> None:
+    """Another replica has written it into the list; this one brought the certificates back."""
+    at = Lists({NODE: ""})
+    key, _ = at.scenario.put_claim(credential_ids=(A,))
+    at.scenario.put_key(key.name, held_by=key.held_by, banned=True)
+    assert at.sync(cached_key=key) == {}
+
+
+def test_ban_during_the_write_is_written_next() -> None:
+    at = Lists({NODE: A})
+    key, _ = at.scenario.put_claim(credential_ids=(A, B))
+    at.meanwhile = lambda: at.scenario.put_key(key.name, held_by=key.held_by, banned=True)
+    assert at.sync() == {NODE: ""}
+    assert at.writes == 2
+
+
+def test_claims_that_change_without_end_fail_the_round() -> None:
+    """The next round follows after ten seconds."""
+    at = Lists({NODE: A})
+    _, node = at.scenario.put_claim(credential_ids=(B,))
+
+    def renew() -> None:
+        credential_ids = (credential_id(str(at.writes).encode()),)
+        at.scenario.store.put_node(replace(node, credential_ids=credential_ids))
+
+    at.meanwhile = renew
+    with pytest.raises(ClaimConflict):
+        at.sync()
+    assert at.writes == 5
 
 
 def test_node_without_a_claim_leaves_the_list() -> None:

@@ -1,7 +1,7 @@
 """Reconciliation of one CSR: what each verdict writes, and crashes at every step."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cache
@@ -136,7 +136,9 @@ class ReconcilerFixture:
     machines: list[MachineCondition] = field(default_factory=list)
     offered_keys: list[tuple[str, OfferedKey]] = field(default_factory=list)
     """Unregistered keys, each with the name of its Machine."""
-    published: list[tuple[str, ...]] = field(default_factory=list)
+    published: list[dict[str, str | None]] = field(default_factory=list)
+    meanwhile: Callable[[], object] = lambda: None
+    """What happens between the write of the claims and the first write of the credential list."""
     shares: RequesterShares = field(default_factory=RequesterShares)
     random: Callable[[int], bytes] = field(default_factory=lambda: Random(7).randbytes)
 
@@ -155,10 +157,12 @@ class ReconcilerFixture:
             shares=self.shares,
         )
 
-    def publish(self, node_name: str, credential_ids: Sequence[str]) -> None:
+    def publish(self, entries: Mapping[str, str | None]) -> None:
         """Publish the certificates of a node, as `ClusterContext.credentials`."""
         assert self.csrs.writes == []
-        self.published.append((node_name, *credential_ids))
+        if not self.published:
+            self.meanwhile()
+        self.published.append(dict(entries))
 
     def dependencies(self) -> Dependencies:
         policy = self.scenario.policy
@@ -494,7 +498,54 @@ def test_a_certificate_is_published_before_its_release_if_the_policy_says_so(
     assert fixture.result(fixture.file(fixture.scenario.answer_csr())).certificate is not None
     node = fixture.scenario.store.find_node(HOME, NODE)
     assert node is not None
-    assert fixture.published == ([(NODE, *node.credential_ids)] if publish else [])
+    assert fixture.published == ([{NODE: " ".join(node.credential_ids)}] if publish else [])
+
+
+def publishing_node() -> ReconcilerFixture:
+    """Return a node that renews its certificate, which is published."""
+    fixture = of_a_node(KNOWN)
+    fixture.scenario.policy = replace(fixture.scenario.policy, publish_credentials=True)
+    return fixture
+
+
+def test_late_publication_does_not_bring_back_the_certificates_of_a_banned_key() -> None:
+    """The operator banned the key, and maintenance ended its certificates, before this write."""
+    fixture = publishing_node()
+    (key,) = fixture.scenario.store.keys.values()
+    fixture.meanwhile = lambda: fixture.scenario.put_key(key.name, held_by=key.held_by, banned=True)
+    fixture.result(fixture.file(fixture.scenario.answer_csr()))
+    assert fixture.published[-1] == {NODE: ""}
+
+
+def test_late_publication_does_not_end_the_certificate_of_another_replica() -> None:
+    """Both replicas issued a certificate for one answer, and the node got that of the other one."""
+    fixture = publishing_node()
+    other = "f" * 64
+
+    def issue_another() -> None:
+        node = fixture.scenario.store.find_node(HOME, NODE)
+        assert node is not None
+        credential_ids = (*node.credential_ids, other)
+        fixture.scenario.store.put_node(replace(node, credential_ids=credential_ids))
+
+    fixture.meanwhile = issue_another
+    fixture.result(fixture.file(fixture.scenario.answer_csr()))
+    last = fixture.published[-1][NODE]
+    assert last is not None
+    assert other in last.split()
+
+
+def test_certificate_is_not_released_while_its_publication_is_unclear() -> None:
+    """Without the claims, nothing says whether the entry that was written is the present one."""
+    fixture = publishing_node()
+
+    def lose_claims() -> None:
+        fixture.claims.unavailable = True
+
+    fixture.meanwhile = lose_claims
+    csr = fixture.file(fixture.scenario.answer_csr())
+    assert fixture.reconcile(csr) == RETRY
+    assert fixture.csrs.stored[csr.name].certificate is None
 
 
 def test_a_serving_certificate_is_not_published() -> None:

@@ -11,9 +11,10 @@ from signer.controller import workload_rounds
 from signer.controller.fair_queue import Item
 from signer.controller.wiring import Components
 from signer.controller.workqueue import DONE
+from signer.errors import AuthorityShared
 from signer.inventory.cluster_connector import CONNECTING
 from signer.inventory.workload import WorkloadCluster
-from signer.model import Node
+from signer.model import ClusterKey, Node
 from signer.policy import NodeLabels, Policy
 from tests.builders.kube_objects import HOME
 from tests.builders.workload import config_with, unconnected_workload
@@ -44,7 +45,7 @@ def test_full_round_of_maintenance_reads_hosts_and_authority(
     assert reads == []
     assert rounds.maintain(workload, full=True)
     assert rounds.problem(workload) is None
-    assert reads == ["hosts", "authority"]
+    assert reads == ["authority", "hosts"]
 
 
 def test_incomplete_caches_do_not_stop_maintenance(
@@ -76,6 +77,28 @@ def test_labels_are_kept_up_to_date_while_requests_cannot_be_maintained(
     rounds.add(workload)
     assert not rounds.maintain(workload, full=True)
     assert synced == [workload]
+
+
+def test_shared_authority_is_found_while_requests_cannot_be_maintained(
+    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever flooded one of two Clusters with requests prevented the alarm about them."""
+    rounds = make_components(workload)._rounds
+
+    def fail() -> None:
+        raise ApiServerUnavailable("the deletion of expired offers takes too long")
+
+    def share(_: ClusterKey) -> None:
+        raise AuthorityShared("another Cluster has the same certificate authority")
+
+    monkeypatch.setattr(workload, "read_hosts", fail)
+    monkeypatch.setattr(rounds._authorities, "authority", share)
+    monkeypatch.setattr(rounds._policies, "is_serving_only", lambda _: False)
+    rounds.add(workload)
+    assert not rounds.maintain(workload, full=True)
+    problem = rounds.problem(workload)
+    assert problem is not None
+    assert problem.reason == AuthorityShared.reason
 
 
 def test_forbidden_labels_are_one_event_and_the_cluster_is_served(

@@ -13,7 +13,7 @@ import pytest
 from common.errors import ApiServerUnavailable
 from signer.kube import connection_pool
 from signer.kube.client import ApiClient
-from signer.kube.cpu_budget import REFUND, CpuBudget, CpuShare
+from signer.kube.cpu_budget import REFUND, TOTAL, CpuBudget, CpuShare
 from signer.kube.endpoint import ANSWER_SECONDS
 from signer.kube.kubeconfig import Connection
 from tests.fakes.api_server import api_server
@@ -85,6 +85,29 @@ def test_accepted_requests_save_up_no_share() -> None:
     threads = Threads()
     for _ in range(5000):
         threads.budget.refund("a")
+    assert threads.spend("a", BURST + 0.5) == pytest.approx(0.5 / SHARE)
+
+
+def test_many_owners_above_their_share_leave_time_to_the_others() -> None:
+    """Ten of them, with a tenth each, used all CPU time."""
+    threads = Threads()
+    due = {f"hostile-{n}": threads.spend(f"hostile-{n}", BURST + 0.02) for n in range(100)}
+    since = now = 0.0
+    for turn in range(4000):
+        if turn == 2000:
+            since = now
+        owner = min(due, key=lambda name: due[name])
+        threads.clock.pass_time(max(0.0, due[owner] - now))
+        now = max(now, due[owner])
+        due[owner] = now + threads.spend(owner, 0.02)
+    assert 1.1 * TOTAL * (now - since) >= 2000 * 0.02
+    assert threads.spend("honest", BURST) == 0
+
+
+def test_owners_get_their_share_back_when_others_stop() -> None:
+    threads = Threads()
+    pauses = [threads.spend(f"hostile-{n}", BURST + 0.1) for n in range(100)]
+    threads.clock.pass_time(max(pauses))
     assert threads.spend("a", BURST + 0.5) == pytest.approx(0.5 / SHARE)
 
 

@@ -1,11 +1,14 @@
 """The checks of `check` without a cluster: opt-in, certificate authority, lists of permissions."""
 
+import io
 import json
+from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -14,7 +17,12 @@ from common.names import CLIENT_SIGNER
 from signer.inventory.cluster import CLIENT_SIGNER_ANNOTATION, ClusterObject, read_cluster
 from signer.kube.secrets import Secret
 from signer.operator_cli import management_checks, workload_checks
+from signer.operator_cli.commands import check
+from signer.operator_cli.errors import Rejected
 from signer.operator_cli.findings import Finding, Result, exit_status
+from signer.operator_cli.management import ManagementApi
+from signer.operator_cli.session import Session
+from signer.operator_cli.snapshot import Snapshot
 from signer.operator_cli.workload_checks import check_authority, check_opt_in, without_attestation
 from tests.harness import pki
 
@@ -160,6 +168,29 @@ def test_certificate_authority(
 def test_problem_outranks_what_is_unknown(results: list[Result], status: int) -> None:
     findings = [Finding(result=result, check="c", object="o") for result in results]
     assert exit_status(findings) == status
+
+
+def test_cluster_that_does_not_exist_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`check --cluster` with a typing error ended with status 0."""
+    monkeypatch.setattr(check, "check_management", lambda _api, _namespace: [])
+    monkeypatch.setattr(Session, "snapshot", absent_cluster)
+    api = SimpleNamespace(server="https://management")
+    streams = io.StringIO(), io.StringIO(), io.StringIO()
+    arguments = Namespace(signer_namespace="n", output="table")
+    session = Session(arguments, lambda: cast("ManagementApi", api), NOW, *streams)
+    assert check.run(session) == 1
+    assert streams[1].getvalue().splitlines()[1:] == [
+        "problem   Clusters   https://management",
+        "  message: Cluster team-a/typo does not exist",
+        "  next step: run the command `clusters` for their names",
+    ]
+
+
+def absent_cluster(_: Session) -> Snapshot:
+    """Read the objects of a Cluster that does not exist."""
+    raise Rejected(
+        "Cluster team-a/typo does not exist", hint="run the command `clusters` for their names"
+    )
 
 
 def test_cluster_without_attestation_needs_its_bindings_and_no_authority() -> None:

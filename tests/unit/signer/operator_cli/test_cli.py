@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -34,6 +35,23 @@ def test_words_are_completed(words: list[str], expected: list[str]) -> None:
         check=True,
     )
     assert done.stdout.splitlines() == [*expected, ":4"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["register", "--inventory", "inv"], ["learn", "--log", ""], ["policy", "check", "inv"]],
+)
+def test_names_of_files_are_completed_by_the_shell(words: list[str], tmp_path: Path) -> None:
+    """The shell ended the word after the name of a directory."""
+    (tmp_path / "inventories").mkdir()
+    done = subprocess.run(
+        [SCRIPTS / "kubectl_complete-attestation", *words],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+    )
+    assert done.stdout == ":0\n"
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,13 @@ def test_other_texts_are_refused(text: str, message: str) -> None:
         parse_key(text, "it")
 
 
+@pytest.mark.parametrize("text", [f"sha256:{DIGEST[:-1]}", "sha256:xyz"])
+def test_incomplete_digest_is_not_taken_for_a_file(text: str) -> None:
+    """The message was `No such file or directory`."""
+    with pytest.raises(InputInvalid, match="must have 64 hexadecimal digits after sha256:"):
+        read_key(text, io.StringIO())
+
+
 def test_key_is_read_from_an_argument_a_file_and_standard_input(tmp_path: Path) -> None:
     file = tmp_path / "key.pem"
     file.write_text(PEM, encoding="utf-8")
@@ -116,7 +123,9 @@ def test_inventory_is_read(tmp_path: Path, text: str) -> None:
         (CSV.replace("team-b/c2", "c2"), "row 2: the Cluster 'c2' must be NAMESPACE/NAME"),
         (CSV.replace(f"sha256:{DIGEST}", ""), "row 2: has no key"),
         (CSV.replace("machine,", "host,", 1), "not host"),
-        (CSV + "a,b,c,d,e,f\n", "row 4: has the unknown columns"),
+        (CSV + "a,b,c,d,e,f\n", "row 4: has more values than the header has columns"),
+        (CSV.replace("machine,", "machine,machine,", 1), "must name each column once"),
+        (CSV.replace(",", ";"), "separated by commas, not key;cluster"),
         (CSV.splitlines()[0], "must hold a row"),
         (json.dumps([{"key": DIGEST, "machine": 1}]), "row 1: machine must be a text"),
         (json.dumps([DIGEST]), "must be an array of objects"),
@@ -128,6 +137,8 @@ def test_inventory_is_read(tmp_path: Path, text: str) -> None:
         "no key",
         "other column",
         "more cells",
+        "column twice",
+        "semicolons",
         "no row",
         "number",
         "texts",

@@ -26,6 +26,18 @@ def test_table_shows_wide_columns_only_on_request() -> None:
     assert render_list(DOCUMENTS, COLUMNS, "wide") == "NAME     KEY\nnode-1   ab\n-        x, y\n"
 
 
+def test_long_text_has_its_own_line_below_the_row() -> None:
+    """A row of `check` had more than 200 columns."""
+    columns = (Column("NAME", field("name")), Column("NEXT-STEP", field("step"), below=True))
+    documents: list[Document] = [{"name": "a", "step": ""}, {"name": "b\n", "step": "restart\nit"}]
+    assert render_list(documents, columns, "table") == (
+        "NAME\na\nb\\n\n  next step: restart\\nit\n"
+    )
+    assert render_list(documents, columns, "wide") == (
+        "NAME   NEXT-STEP\na      -\nb\\n    restart\\nit\n"
+    )
+
+
 def test_json_and_yaml_hold_the_whole_documents() -> None:
     assert json.loads(render_list(DOCUMENTS, COLUMNS, "json")) == {"items": DOCUMENTS}
     assert yaml.safe_load(render_list(DOCUMENTS, COLUMNS, "yaml")) == {"items": DOCUMENTS}

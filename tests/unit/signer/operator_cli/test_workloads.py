@@ -16,6 +16,7 @@ from signer.kube.client import ApiClient
 from signer.kube.kubeconfig import Connection
 from signer.operator_cli import workloads
 from signer.operator_cli.commands import explain
+from signer.operator_cli.errors import ServerUnavailable
 from signer.operator_cli.findings import Result
 from signer.operator_cli.management import ManagementApi
 from signer.operator_cli.rbac import find_administrators, find_holders
@@ -143,3 +144,12 @@ def test_failure_of_one_cluster_is_that_clusters_result(monkeypatch: pytest.Monk
     )
     results = for_each_workload(session, [CLUSTER, CLUSTER], lambda _client, _cluster: 1)
     assert results == [Unreachable("no answer (timeout)")] * 2
+
+
+def test_error_of_a_workload_cluster_names_the_cluster() -> None:
+    """`kubeconfig` and `entry-credential` did not say which API server refused the request."""
+    with (
+        pytest.raises(ServerUnavailable, match="the workload cluster team-a/c1 cannot be read: no"),
+        workloads.reading_workload(CLUSTER),
+    ):
+        raise ApiServerUnavailable("no answer")

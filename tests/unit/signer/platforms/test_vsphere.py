@@ -21,7 +21,7 @@ from signer.platforms.vsphere_session import Sessions
 from signer.policy import PlatformRules
 from tests.builders.software_tpm import rsa_key
 from tests.fakes import vcenter
-from tests.fakes.api_server import HOST, FakeApiServer, Handler, api_server
+from tests.fakes.api_server import HOST, Answering, FakeApiServer, Handler, api_server
 from tests.fakes.platforms import with_file
 from tests.fakes.vcenter import (
     PASSWORD,
@@ -133,6 +133,39 @@ def test_copied_uuid_in_another_location_changes_nothing(platform: Make, vms: Fa
     assert platform().endorsement_keys(PROVIDER_ID) == [RSA]
 
 
+def test_many_copies_of_a_uuid_with_many_devices_change_nothing(
+    platform: Make, vms: FakeVcenter
+) -> None:
+    """Seventeen VMs with the UUID, or a few with many devices, kept the machine out."""
+    large = [bytes(400_000)] * 3
+    vms.machines += [VirtualMachine(UUID, "/dc-1/vm/team-b", large) for _ in range(100)]
+    assert platform().endorsement_keys(PROVIDER_ID) == [RSA, ECC]
+
+
+def test_many_copies_of_a_uuid_do_not_fill_the_log(platform: Make, vms: FakeVcenter) -> None:
+    vms.machines = [VirtualMachine(UUID, "/dc-1/vm/team-b") for _ in range(500)]
+    with pytest.raises(PlatformLocationNotAllowed) as caught:
+        platform().endorsement_keys(PROVIDER_ID)
+    assert len(caught.value.detail) == 1000
+
+
+def test_vm_that_leaves_the_allowed_location_meanwhile_is_not_used(
+    platform: Make, vms: FakeVcenter
+) -> None:
+    """Where several VMs have the UUID, the folders are read again with the devices."""
+    vms.machines.append(VirtualMachine(UUID, "/dc-1/vm/team-b"))
+
+    def move(answering: Answering) -> None:
+        del vms.overrides[RETRIEVE]
+        vms.calls.pop()
+        vms.handle(answering)
+        vms.machines[0].folder = "/dc-1/vm/team-b"
+
+    vms.overrides[RETRIEVE] = move
+    with pytest.raises(PlatformLocationNotAllowed):
+        platform().endorsement_keys(PROVIDER_ID)
+
+
 def test_copied_uuid_in_an_allowed_location_decides_nothing(
     platform: Make, vms: FakeVcenter
 ) -> None:
@@ -142,7 +175,7 @@ def test_copied_uuid_in_an_allowed_location_decides_nothing(
 
 
 def test_number_of_vms_with_one_uuid_is_bounded(platform: Make, vms: FakeVcenter) -> None:
-    vms.machines *= 17
+    vms.machines *= 501
     with pytest.raises(PlatformQueryFailed, match="too many VMs"):
         platform().endorsement_keys(PROVIDER_ID)
     assert RETRIEVE not in vms.calls
