@@ -12,7 +12,8 @@ DOCS_VENV := .venv-docs
 VERSIONS := v1.37.1 v1.35.8
 KUBERNETES_VERSION ?= $(firstword $(VERSIONS))
 export KUBERNETES_VERSION
-# The Cluster API release that `test-cluster-api` runs on; all other targets use the newest.
+# The Cluster API release that `test-cluster-api` runs on, unless CLUSTER_API_VERSION names another one that
+# tests/controlplane/cluster-api pins. All other targets use the newest.
 OLDEST_CLUSTER_API := v1.12.4
 # Without stored bytecode every run rewrites the assertions of all tests, and every program compiles its source.
 unexport PYTHONDONTWRITEBYTECODE

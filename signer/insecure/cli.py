@@ -24,6 +24,9 @@ from signer.policy.section import parse_duration
 
 PROGRAM: Final = "node-attestation-insecure-signer"
 _EXIT_MISUSED: Final = 2
+_EPILOG: Final = (
+    "Exit status: 0 stopped by SIGTERM or SIGINT; 2 the arguments or the kubeconfig are invalid."
+)
 _MIN_LIFETIME: Final = timedelta(minutes=10)
 """As the API server requires of `expirationSeconds`."""
 
@@ -51,6 +54,13 @@ def build_parser() -> argparse.ArgumentParser:
         prog=PROGRAM,
         description="Give each Machine of the listed Clusters one client certificate, WITHOUT"
         " attestation. For development only.",
+        epilog=_EPILOG,
+    )
+    parser.add_argument(
+        "--version",
+        action="version",
+        version=version("node-attestation"),
+        help="print the version and exit",
     )
     parser.add_argument(
         "--cluster",

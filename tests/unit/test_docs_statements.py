@@ -207,8 +207,10 @@ def test_versions_are_those_of_the_tests() -> None:
     [versions] = re.findall(r"^VERSIONS := (.+)$", raw("Makefile"), re.MULTILINE)
     assert f"| {', '.join(versions.split())} (`make test-versions`) |" in text
     [oldest] = re.findall(r"^OLDEST_CLUSTER_API := (.+)$", raw("Makefile"), re.MULTILINE)
-    newest = pins.cluster_api().cluster_api
-    assert f"| {newest}; {pins.cluster_api(oldest).cluster_api} (`make test-cluster-api`) |" in text
+    pinned = {pins.read(file).cluster_api for file in pins.CLUSTER_API.glob("*.mod")}
+    newest, *older = sorted(pinned, key=pins.parse, reverse=True)
+    assert (newest, older[-1]) == (pins.cluster_api().cluster_api, oldest)
+    assert f"| {newest}; {', '.join(older)} (`make test-cluster-api`) |" in text
     [python] = re.findall(r'requires-python = ">=(.+)"', raw("pyproject.toml"))
     assert f"| {python} or newer |" in text
     package = raw("packaging/node/package/nfpm.yaml")

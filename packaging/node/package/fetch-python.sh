@@ -19,7 +19,10 @@ read -r _ digest url <<<"$pin"
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-curl --fail --silent --show-error --location --output "$scratch/python.tar.gz" "$url"
+if ! curl --fail --silent --show-error --location --output "$scratch/python.tar.gz" "$url"; then
+  echo "fetch-python.sh: cannot download $url. Only the bundled packages need it: \`make packages\` builds the others" >&2
+  exit 1
+fi
 if ! sha256sum --check --status <<<"$digest  $scratch/python.tar.gz"; then
   echo "fetch-python.sh: $url does not have the SHA-256 that python.txt pins" >&2
   exit 1

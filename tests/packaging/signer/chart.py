@@ -20,6 +20,7 @@ from typing import Final
 from tests.packaging.signer.helm import CHART, helm, template
 
 PACKAGING: Final = CHART.parent
+NODE: Final = PACKAGING.parent / "node"
 SOURCE: Final = PACKAGING / "manifests"
 VALUES: Final = {
     "install.yaml": SOURCE / "install-values.yaml",
@@ -28,6 +29,7 @@ VALUES: Final = {
 """The values of each rendered file."""
 _HEADER: Final = "# Rendered from packaging/signer/chart by `make manifests`. Do not edit.\n"
 _HELM: Final = "helm4"
+_INSECURE: Final = "insecure-signer.yaml"
 
 
 def write_manifests(chart: Path, directory: Path) -> None:
@@ -51,8 +53,14 @@ def write_release(directory: Path, image: str) -> None:
         PACKAGING / "entry-credential.yaml",
         PACKAGING / "node-labels-rbac.yaml",
         PACKAGING / "binding-removal-rbac.yaml",
+        NODE / "insecure/insecure-kubelet-join",
+        NODE / "insecure/zz-20-insecure-kubelet-join.conf",
     ):
         shutil.copy(source, directory)
+    insecure = (PACKAGING / _INSECURE).read_text(encoding="utf-8")
+    if image:
+        insecure = _substitute(insecure, r"^( +image: ).*$", rf"\g<1>{image}")
+    (directory / _INSECURE).write_text(insecure, encoding="utf-8")
 
 
 @contextmanager
@@ -79,12 +87,15 @@ def _with_image(values: str, image: str) -> str:
     if ":" in name.rpartition("/")[2]:
         repository, _, tag = name.rpartition(":")
     for key, value in (("repository", repository), ("tag", tag), ("digest", digest)):
-        values, count = re.subn(
-            rf"^  {key}: .*$", f'  {key}: "{value}"', values, flags=re.MULTILINE
-        )
-        if count != 1:
-            raise ValueError(f"values.yaml must have one line with the key {key} of the image")
+        values = _substitute(values, rf"^  {key}: .*$", f'  {key}: "{value}"')
     return values
+
+
+def _substitute(text: str, pattern: str, line: str) -> str:
+    text, count = re.subn(pattern, line, text, flags=re.MULTILINE)
+    if count != 1:
+        raise ValueError(f"one line must match {pattern}, not {count}")
+    return text
 
 
 def main() -> None:

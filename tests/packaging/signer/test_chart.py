@@ -66,9 +66,9 @@ def only(rendered: Sequence[Object], kind: str, name: str = RELEASE) -> Object:
     return found
 
 
-def container(rendered: Sequence[Object]) -> Object:
-    """Return the container of the Deployment."""
-    [manager] = only(rendered, "Deployment")["spec"]["template"]["spec"]["containers"]
+def container(rendered: Sequence[Object], name: str = RELEASE) -> Object:
+    """Return the container of a Deployment."""
+    [manager] = only(rendered, "Deployment", name)["spec"]["template"]["spec"]["containers"]
     answer: Object = manager
     return answer
 
@@ -279,9 +279,12 @@ def test_release_pulls_the_given_image_and_is_the_same_in_each_build(tmp_path: P
         *("addon-components.yaml", "install.yaml", "metadata.yaml"),
         *("workload-rbac.yaml", "node-labels-rbac.yaml", "binding-removal-rbac.yaml"),
         *("credential-policy.yaml", "entry-credential.yaml"),
+        *("insecure-signer.yaml", "insecure-kubelet-join", "zz-20-insecure-kubelet-join.conf"),
     }
     for text in (first["install.yaml"].decode(), template("helm3", chart=builds[0] / package)):
         assert container(objects(text))["image"] == image
+    insecure = objects(first["insecure-signer.yaml"].decode())
+    assert container(insecure, "node-attestation-insecure-signer")["image"] == image
 
 
 def test_alerts_and_dashboard_use_metrics_that_exist() -> None:

@@ -18,6 +18,7 @@ from tests.packaging.signer import image
 from tests.packaging.signer.helm import CHART, NAMESPACE, RELEASE, helm
 from tests.packaging.signer.pod import Pod
 from tests.packaging.signer.version import PROJECT
+from tests.release.changelog import project_version
 
 DIST: Final = PROJECT / "dist"
 PROGRAMS: Final = {
@@ -70,6 +71,12 @@ def test_only_python_and_the_signer_can_be_executed(root: Path) -> None:
     }
     assert programs <= PROGRAMS
     assert not list(root.glob("usr/local/lib/python3.*/dist-packages/authenticator"))
+
+
+@pytest.mark.parametrize("program", ["node-attestation-signer", "node-attestation-insecure-signer"])
+def test_each_program_starts(root: Path, program: str) -> None:
+    done = run_in(root, f"/usr/local/bin/{program}", "--version")
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, project_version(PROJECT), "")
 
 
 def test_no_file_gains_rights_or_can_be_changed_by_the_signer(root: Path) -> None:

@@ -244,6 +244,7 @@ def test_every_pinned_version_names_its_etcd() -> None:
     [
         ("", "sigs.k8s.io/cluster-api/core"),
         ("v1.14.2", "sigs.k8s.io/cluster-api/core"),
+        ("v1.13.6", "sigs.k8s.io/cluster-api"),
         ("v1.12.4", "sigs.k8s.io/cluster-api"),
     ],
 )
@@ -258,7 +259,7 @@ def test_environment_chooses_the_version_of_cluster_api(
 
 def test_unknown_version_of_cluster_api_is_refused(environ: dict[str, str]) -> None:
     """Only pinned versions are provided."""
-    with pytest.raises(pins.UnknownVersion, match=r"v1\.12\.4, v1\.14\.2"):
+    with pytest.raises(pins.UnknownVersion, match=r"v1\.12\.4, v1\.13\.6, v1\.14\.2"):
         provide.cluster_api(environ | {"CLUSTER_API_VERSION": "v1.11.0"})
 
 

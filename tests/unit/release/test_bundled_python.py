@@ -63,6 +63,16 @@ def test_archive_with_another_digest_is_not_unpacked(archive: Path) -> None:
     assert not archive.with_name("python").exists()
 
 
+def test_unreachable_archive_is_named_with_the_next_step(archive: Path) -> None:
+    """Only curl reported it: neither the URL nor what needs it was named."""
+    archive.unlink()
+    refused = fetch(archive, "0" * 64)
+    assert refused.returncode == 1
+    assert f"cannot download {archive.as_uri()}" in refused.stderr
+    assert "`make packages`" in refused.stderr
+    assert not archive.with_name("python").exists()
+
+
 def test_machine_without_a_pin_is_refused(archive: Path) -> None:
     digest = hashlib.sha256(archive.read_bytes()).hexdigest()
     refused = fetch(archive, digest, machine="s390x")
