@@ -15,7 +15,7 @@ import yaml
 
 from common.names import CLIENT_SIGNER
 from signer.inventory.cluster import CLIENT_SIGNER_ANNOTATION, ClusterObject, read_cluster
-from signer.kube.secrets import Secret
+from signer.kube.secrets import OwnerReference, Secret
 from signer.operator_cli import management_checks, workload_checks
 from signer.operator_cli.commands import check
 from signer.operator_cli.errors import Rejected
@@ -107,6 +107,8 @@ class Secrets:
         default_factory=lambda: {"cluster.x-k8s.io/cluster-name": "c1"}
     )
     data: Mapping[str, bytes] = field(default_factory=dict)
+    created: datetime | None = None
+    owners: tuple[OwnerReference, ...] = ()
     missing: bool = False
 
     def read(self, _api: object, namespace: str, name: str) -> Secret | None:
@@ -121,6 +123,8 @@ class Secrets:
                 type=self.type,
                 labels=self.labels,
                 data=self.data,
+                created=self.created,
+                owners=self.owners,
             )
         )
 
@@ -153,6 +157,20 @@ def test_certificate_authority(
     finding = check_authority(None, cluster(), NOW)  # type: ignore[arg-type] # Secrets answers
     assert finding.result is result
     assert message in finding.message
+
+
+def test_authority_that_is_older_than_its_cluster_is_no_problem(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Cluster API and the signer use an authority that is older than its Cluster."""
+    owner = OwnerReference(
+        api_version="controlplane.cluster.x-k8s.io/v1beta2", kind="KubeadmControlPlane", uid="kcp"
+    )
+    older = datetime(2026, 10, 1, tzinfo=UTC)
+    secrets = Secrets(data=authority(), created=older, owners=(owner,))
+    monkeypatch.setattr(workload_checks, "read_named_secret", secrets.read)
+    finding = check_authority(None, cluster(), NOW)  # type: ignore[arg-type] # Secrets answers
+    assert (finding.result, finding.message) == (Result.OK, "")
 
 
 @pytest.mark.parametrize(
