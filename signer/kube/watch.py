@@ -1,14 +1,15 @@
 """Keeps one cache equal to one collection of an API server: list, watch, and list again.
 
 A reflector survives server restarts, connections that die silently, resource versions that expired
-(410) and objects that cannot be read. Only cancellation ends it. Source: client-go's Reflector.
+(410), etcds that were restored from a backup, and objects that cannot be read. Only cancellation
+ends it. Source: client-go's Reflector.
 """
 
 import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -113,6 +114,8 @@ class Reflector(Generic[V]):
         self._path = ""
         self._version: str | None = None
         """Where the next watch continues; `None` when everything has to be listed."""
+        self._is_doubtful = False
+        """Whether the API server may have gone back to an earlier version."""
         self._failures = 0
         self.failure: ApiServerUnavailable | None = None
         """Why the last list or watch failed; `None` once one has succeeded."""
@@ -143,7 +146,7 @@ class Reflector(Generic[V]):
         except Expired:
             self._version = None
         except ApiServerUnavailable as e:
-            self.failure = e
+            self.failure, self._is_doubtful = e, True
             fields = {"message": self._message(e), "detail": e.detail}
             _logger.warning("watch interrupted", extra=self._fields(**fields))
             if self._failures >= _MAX_FAILURES:
@@ -154,8 +157,11 @@ class Reflector(Generic[V]):
             self._version = None
 
     async def _list_and_watch(self) -> None:
+        if self._version is not None and self._is_doubtful:
+            await self._require_reached(self._version)
         if self._version is None:
             self._version = await self._list()
+        self._is_doubtful = False
         if self._version is None:
             await self._sleep(_ABSENT_SECONDS)
         else:
@@ -183,7 +189,7 @@ class Reflector(Generic[V]):
     async def _load(self) -> str:
         """Store a list in the cache; return its version."""
         loading, version = self._cache.begin_load(), ""
-        async for page in self._pages():
+        async for page in self._pages(self._resource.page_size):
             for number, item in enumerate(page.items or (), 1):
                 if number % _VALUES_PER_TURN == 0:
                     await self._source.yield_cpu()
@@ -198,8 +204,8 @@ class Reflector(Generic[V]):
                 await self._source.yield_cpu()
         return version
 
-    async def _pages(self) -> AsyncIterator[Page]:
-        pager = Pager(self._resource.page_size, self._resource.query)
+    async def _pages(self, page_size: int) -> AsyncGenerator[Page, None]:
+        pager = Pager(page_size, self._resource.query)
         while (query := pager.next_query()) is not None:
             try:
                 response = await self._source.get_page(self._path, query)
@@ -207,6 +213,22 @@ class Reflector(Generic[V]):
                 pager.shrink(e)
             else:
                 yield pager.read(response)
+
+    async def _require_reached(self, version: str) -> None:
+        """Raise `Expired` if the API server has not reached a version that it had before.
+
+        It goes back if etcd is restored from a backup, or a virtual machine from a snapshot. A
+        watch from a later version than the present one brings no event and no error (seen with
+        kube-apiserver 1.37). Versions can be compared as numbers (KEP-5504).
+        """
+        async with aclosing(self._pages(page_size=1)) as pages:
+            present = (await anext(pages)).metadata.resource_version or ""
+        if (len(present), present) < (len(version), version):
+            fields = {"version": version, "present": present, "alarm": True}
+            _logger.warning(
+                "API server went back to an earlier state", extra=self._fields(**fields)
+            )
+            raise Expired
 
     async def _watch(self, version: str) -> None:
         """Apply events until the server ends the watch."""
@@ -218,11 +240,13 @@ class Reflector(Generic[V]):
             "timeoutSeconds": str(seconds),
         }
         started = time.monotonic()
+        is_silent = True
         async with aclosing(self._source.watch(self._path, query)) as lines:
             async for line in lines:
                 self._version = self._apply_event(line)
                 self._failures, self.failure = 0, None
-        self.failure = None
+                is_silent = False
+        self.failure, self._is_doubtful = None, is_silent
         if time.monotonic() - started > _LONG_WATCH:
             self._failures = 0
         if self._over_budget:

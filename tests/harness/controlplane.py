@@ -62,6 +62,12 @@ class ApiServer:
 
     def start(self) -> None:
         """Start everything and wait until objects can be created."""
+        self.start_etcd()
+        self.start_apiserver()
+        wait_until(self._has_own_objects, what=f"{self.name} has created its own objects")
+
+    def start_etcd(self) -> None:
+        """Start only etcd, and wait until it is ready."""
         self._run(
             "etcd",
             f"--data-dir={self.directory / 'etcd'}",
@@ -74,8 +80,13 @@ class ApiServer:
         )
         store = Client(server=self._etcd, authority=self.directory / "pki/ca.crt")
         self._wait("etcd", store.ready)
-        self.start_apiserver()
-        wait_until(self._has_own_objects, what=f"{self.name} has created its own objects")
+
+    def copy_etcd(self, source: str, target: str) -> None:
+        """Replace the data of etcd or of a backup; the API server must be stopped."""
+        self._end("etcd")
+        shutil.rmtree(self.directory / target, ignore_errors=True)
+        shutil.copytree(self.directory / source, self.directory / target)
+        self.start_etcd()
 
     def stop(self) -> None:
         """Stop all programs that run."""

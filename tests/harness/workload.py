@@ -2,6 +2,7 @@
 
 import secrets
 import string
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -60,7 +61,15 @@ class WorkloadCluster(ApiServer):
         self._write_client_authority()
         self.restart_apiserver()
 
-    def restart_apiserver(self) -> None:
+    def back_up(self) -> None:
+        """Save the state of etcd."""
+        self.restart_apiserver(lambda: self.copy_etcd("etcd", "backup"))
+
+    def restore(self) -> None:
+        """Bring back the saved state, whose resource versions are earlier than the present one."""
+        self.restart_apiserver(lambda: self.copy_etcd("backup", "etcd"))
+
+    def restart_apiserver(self, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Restart the API server, and the controllers if they run.
 
         The controllers would take a long absence of the API server for silence of all nodes.
@@ -69,6 +78,7 @@ class WorkloadCluster(ApiServer):
         if controlled:
             self._end(CONTROLLERS)
         self.stop_apiserver()
+        meanwhile()
         self.start_apiserver()
         if controlled:
             self.start_controllers()

@@ -117,3 +117,18 @@ def test_requests_wait_until_a_lost_authority_key_is_restored(
         csrs.waiting_for(script.client, name, "AuthorityUnavailable")
         assert node.call().status == 0
     assert csrs.decided(script.client, name) == {"Approved": "Attested"}
+
+
+def test_nodes_join_after_etcd_of_their_cluster_was_restored(
+    fleet: Fleet, machines: Machines, signer: Signer
+) -> None:
+    """Watches from before are at a version that the API server has not reached again."""
+    workload = fleet.first.workload
+    workload.back_up()
+    for number in range(500):
+        metadata = {"name": f"lost-{number}"}
+        workload.admin.create("/api/v1/namespaces/default/configmaps", {"metadata": metadata})
+    assert machines.registered().call().status == 0, "the signer has seen the later state"
+    workload.restore()
+    assert machines.registered().call().status == 0
+    assert "API server went back to an earlier state" in [line["event"] for line in signer.lines]

@@ -172,9 +172,38 @@ def test_bookmark_advances_the_version() -> None:
 
 def test_interrupted_watch_continues_from_its_version() -> None:
     played = Played(
-        [page(5)], [[event("ADDED", thing("a", 6, "1")), ApiServerUnavailable("gone")], []]
+        [page(5), page(6)], [[event("ADDED", thing("a", 6, "1")), ApiServerUnavailable("gone")], []]
     )
-    assert played.versions == [None, "5", "6", "6"]
+    assert played.versions == [None, "5", None, "6", None]
+    assert [q.get("limit") for q in played.server.queries] == ["2", None, "1", None, "1"]
+
+
+INTERRUPTED = event("ADDED", thing("a", 100, "1")), ApiServerUnavailable("gone")
+
+
+@pytest.mark.parametrize("before", [INTERRUPTED, ()], ids=["interrupted", "silent"])
+@pytest.mark.parametrize("present", ["99", "9"])
+def test_everything_is_listed_again_after_a_restore_of_etcd(
+    before: Iterable[Step], present: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A watch from a version that the server has not reached brings neither events nor errors."""
+    restored = page(int(present), thing("b", 8, "2"))
+    played = Played([page(100, thing("a", 1, "1")), restored, restored], [before])
+    assert played.versions == [None, "100", None, None, present]
+    assert played.cache.all() == ("2",)
+    [warning] = [r for r in caplog.records if "earlier state" in r.message]
+    assert vars(warning)["fields"]["version"] == "100"
+
+
+def test_silent_watch_continues_at_the_same_or_a_later_state() -> None:
+    played = Played([page(99, thing("a", 1, "1")), page(99), page(100)], [[], [], []])
+    assert played.versions == [None, "99", None, "99", None, "99", None]
+    assert played.cache.all() == ("1",)
+
+
+def test_watch_with_an_event_continues_without_a_list() -> None:
+    played = Played([page(5)], [[event("ADDED", thing("a", 6, "1"))], []])
+    assert played.versions[:3] == [None, "5", "6"]
 
 
 def error(code: int) -> Json:
@@ -191,10 +220,11 @@ def test_expired_version_is_listed_again(expired: Step) -> None:
 
 
 def test_version_that_the_server_never_had_is_abandoned() -> None:
-    """A restored etcd may be older than the version of the watch, and refuses it every time."""
+    """Another server, to which a load balancer leads, may lag behind and refuse it every time."""
     refused: list[list[Step]] = [[ApiServerUnavailable("504")] for _ in range(7)]
-    played = Played([page(500, thing("a", 1, "1")), page(9, thing("b", 8, "2"))], refused)
-    assert played.versions == [None, *["500"] * 7, None, "9"]
+    lists = [page(500, thing("a", 1, "1")), *[page(500)] * 6, page(9, thing("b", 8, "2"))]
+    played = Played(lists, refused)
+    assert played.versions == [None, *["500", None] * 7, "9"]
     assert played.cache.all() == ("2",)
 
 
@@ -324,7 +354,7 @@ def test_kind_that_is_not_served_has_no_objects() -> None:
 
 def test_watch_that_ends_at_once_is_restarted_after_a_pause() -> None:
     """A server or proxy that closes each watch must not get requests without a pause."""
-    played = Played([page(5)], [[], [], []])
+    played = Played([page(5)] * 3, [[], [], []])
     assert len(played.pauses) == 3
     assert min(played.pauses) >= watch._BACKOFF.initial / 2
 
