@@ -29,8 +29,14 @@ def run(session: Session) -> int:
     counts: Counter[str] = Counter()
     with session.progress("registering endorsement keys"):
         for number, registration in enumerate(registrations):
-            session.doing(f"registering endorsement keys: {number} of {len(registrations)}")
-            counts[register(session, registration)] += 1
+            done = f"{number} of {len(registrations)}"
+            session.doing(f"registering endorsement keys: {done}")
+            try:
+                counts[register(session, registration)] += 1
+            except CommandError:
+                if number > 0:
+                    session.warn(f"{done} registrations are written: solve the error and repeat")
+                raise
     if len(registrations) == 1:
         [(outcome, _)] = counts.items()
         session.stdout.write(f"EndorsementKey {registrations[0].key.name}: {outcome}\n")

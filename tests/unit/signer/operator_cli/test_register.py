@@ -33,6 +33,8 @@ class Management:
     """A management cluster with the Cluster team-a/c1 and its Machine c1-md-0."""
 
     may_list: bool = True
+    capacity: int = 100
+    """Keys after which nothing can be created."""
     created: list[dict[str, Any]] = field(default_factory=list)
 
     def get(self, path: str, *, accepted: Container[int] = (200,)) -> Response:
@@ -44,6 +46,8 @@ class Management:
 
     def create(self, _: str, body: dict[str, Any], *, accepted: Container[int]) -> Response:
         assert 201 in accepted
+        if len(self.created) == self.capacity:
+            raise ServerUnavailable("permission is missing (403)")
         self.created.append(body)
         return Response(status=201, content=b"{}")
 
@@ -105,16 +109,42 @@ def test_user_who_may_not_list_clusters_registers_without_a_warning() -> None:
     assert call(management, "team-a/c11", "c1-md-0") == (f"EndorsementKey {KEY}: created\n", "")
 
 
-def test_inventory_of_unknown_names_has_a_limited_number_of_warnings(tmp_path: Path) -> None:
-    file = tmp_path / "rack.csv"
-    rows = (f"{KEY},team-a/c1,c1-md-0{number:02}" for number in range(12))
-    file.write_text("\n".join(("key,cluster,machine", *rows)))
+def inventory(management: Management, directory: Path, rows: int) -> Session:
+    """Return the session of a command that registers an inventory of unknown Machines."""
+    file = directory / "rack.csv"
+    lines = (f"{KEY},team-a/c1,c1-md-0{number:02}" for number in range(rows))
+    file.write_text("\n".join(("key,cluster,machine", *lines)))
     arguments = Namespace(
         key=None, inventory=file, cluster=None, machine=None, provider_id=None, node=None
     )
     streams = io.StringIO(), io.StringIO(), io.StringIO()
-    api = cast("ManagementApi", Management())
-    assert register.run(Session(arguments, lambda: api, datetime.now(UTC), *streams)) == 0
-    lines = streams[2].getvalue().splitlines()
+    return Session(
+        arguments, lambda: cast("ManagementApi", management), datetime.now(UTC), *streams
+    )
+
+
+def test_inventory_of_unknown_names_has_a_limited_number_of_warnings(tmp_path: Path) -> None:
+    session = inventory(Management(), tmp_path, rows=12)
+    assert register.run(session) == 0
+    lines = cast("io.StringIO", session.stderr).getvalue().splitlines()
     assert len(lines) == 11
     assert lines[-1] == "warning: 2 more Clusters and Machines do not exist"
+
+
+@pytest.mark.parametrize(
+    ("written", "warning"),
+    [
+        (0, ""),
+        (
+            2,
+            "warning: 2 of 3 registrations are written: solve the error and repeat\n",
+        ),
+    ],
+)
+def test_inventory_that_is_interrupted_says_how_much_was_written(
+    tmp_path: Path, written: int, warning: str
+) -> None:
+    session = inventory(Management(capacity=written), tmp_path, rows=3)
+    with pytest.raises(ServerUnavailable):
+        register.run(session)
+    assert cast("io.StringIO", session.stderr).getvalue() == warning
