@@ -39,7 +39,10 @@ CAPACITY: Final = 8 << 10
 
 
 class _ScriptedServer:
-    """An API server that sends one page and events from the input, and then a valid list."""
+    """An API server that sends one page and events from the input, and then a valid list.
+
+    It sends the list again if that exceeded the budget together with the objects from before.
+    """
 
     name = "fuzz"
 
@@ -66,7 +69,7 @@ class _ScriptedServer:
         assert path
         assert "resourceVersion" in query
         self._began = True
-        if self._over:
+        if self._over and not self.cache.incomplete:
             raise asyncio.CancelledError
         events, self._events = self._events, []
         for event in events:
