@@ -3,12 +3,11 @@
 import argparse
 from collections.abc import Sequence
 from datetime import datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
 from signer.config import DEFAULT_INFRASTRUCTURE_GROUP
-from signer.flags import add_learn_flags, parse_cluster_key
+from signer.flags import add_learn_flags, add_version, parse_cluster_key
 
 PROGRAM: Final = "node-attestation-signer"
 COMMANDS: Final = {
@@ -47,12 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
         description="Verify nodes of Cluster API by their TPM and issue their certificates.",
         epilog=_EPILOG,
     )
-    parser.add_argument(
-        "--version",
-        action="version",
-        version=version("node-attestation"),
-        help="print the version and exit",
-    )
+    add_version(parser)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, add_flags in (
         ("run", _add_run_flags),

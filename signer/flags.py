@@ -1,6 +1,7 @@
-"""Flags that the command lines of the signer and of operators share."""
+"""Flags that the command lines of the signers and of operators share."""
 
 import argparse
+from importlib.metadata import version
 
 from signer.model import ClusterKey
 
@@ -11,6 +12,16 @@ def parse_cluster_key(text: str) -> ClusterKey:
     if not namespace or not name or "/" in name:
         raise argparse.ArgumentTypeError("must be NAMESPACE/NAME")
     return ClusterKey(namespace=namespace, name=name)
+
+
+def add_version(parser: argparse.ArgumentParser) -> None:
+    """Add --version, which prints the version of this package."""
+    parser.add_argument(
+        "--version",
+        action="version",
+        version=version("node-attestation"),
+        help="print the version and exit",
+    )
 
 
 def add_learn_flags(command: argparse.ArgumentParser) -> None:

@@ -64,7 +64,7 @@ def publish_entries(
 
     A late write must neither bring back a certificate that a ban has ended, nor end one that
     another replica has issued meanwhile. A precondition on the whole list would let the renewals of
-    other nodes hold up a ban. After the last read, whoever changes the claims also writes the list.
+    other nodes delay a ban. Each change of the claims after the last read brings another write.
 
     Raises `ApiServerUnavailable`, and `ClaimConflict` if the claims changed during each attempt.
     """

@@ -16,7 +16,7 @@ from typing import Final
 
 from signer.config import load_connection
 from signer.controller.audit import JsonFormatter
-from signer.flags import parse_cluster_key
+from signer.flags import add_version, parse_cluster_key
 from signer.insecure.service import InsecureSigner, Settings
 from signer.kube.client import ApiClient
 from signer.kube.kubeconfig import Connection
@@ -56,12 +56,7 @@ def build_parser() -> argparse.ArgumentParser:
         " attestation. For development only.",
         epilog=_EPILOG,
     )
-    parser.add_argument(
-        "--version",
-        action="version",
-        version=version("node-attestation"),
-        help="print the version and exit",
-    )
+    add_version(parser)
     parser.add_argument(
         "--cluster",
         action="append",

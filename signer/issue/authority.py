@@ -28,8 +28,13 @@ _MAX_KEY_BYTES: Final = 8 * 1024
 """An RSA key of 4096 bits takes 3.3 KiB."""
 _MAX_RSA_BITS: Final = 4096
 _UNREADABLE: Final = (
-    *(ValueError, TypeError, IndexError, UnsupportedAlgorithm),
-    *(x509.InvalidVersion, x509.DuplicateExtension, x509.UnsupportedGeneralNameType),
+    ValueError,
+    TypeError,
+    IndexError,
+    UnsupportedAlgorithm,
+    x509.InvalidVersion,
+    x509.DuplicateExtension,
+    x509.UnsupportedGeneralNameType,
 )
 """What `cryptography` raises for such bytes."""
 _PROBE: Final = b"node-attestation: do these two keys belong together?"

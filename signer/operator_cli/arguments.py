@@ -5,11 +5,10 @@ Imports nothing heavy: shell completion builds the parser at each press of the t
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from signer.flags import add_learn_flags, parse_cluster_key
+from signer.flags import add_learn_flags, add_version, parse_cluster_key
 
 PROGRAM: Final = "kubectl-attestation"
 FORMATS: Final = ("table", "wide", "json", "yaml")
@@ -59,12 +58,7 @@ def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
         description="Operate the TPM attestation of the nodes of Cluster API.",
         epilog=_EPILOG,
     )
-    parser.add_argument(
-        "--version",
-        action="version",
-        version=version("node-attestation"),
-        help="print the version and exit",
-    )
+    add_version(parser)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, what in COMMANDS.items():
         command = commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")

@@ -1,6 +1,6 @@
 """Decides whether the endorsement key is trusted for this Machine, and on what basis (E2).
 
-A record, which an operator writes, says which Machine has the key. Where there is none, and the
+A record, which an operator writes, says which Machine has the key. If the key has no record and the
 policy names a platform, the answer of the platform counts as a record. A certificate says only that
 the TPM is genuine, and a first use says nothing. Without a record, a key is accepted when it
 already has the claim, or when it makes the first claim under safe conditions. Source:

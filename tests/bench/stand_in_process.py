@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import requests
 
@@ -23,6 +23,16 @@ from tests.harness import kubeconfig, pki, process
 from tests.harness.controlplane import HOST
 from tests.harness.signer import Signer
 
+WATCHES: Final = 3
+"""Of one workload cluster."""
+
+
+def await_readiness(signer: Signer) -> None:
+    """Wait until the signer is ready. Asks seldom: each probe costs the signer CPU time."""
+    process.wait_until(
+        lambda: signer.ask("/readyz").ok, what="the signer is ready", seconds=TIMEOUT, poll=0.1
+    )
+
 
 class StandIn:
     """The stand-in process."""
@@ -35,6 +45,7 @@ class StandIn:
         All clusters together have `nodes` that join, and `attested` Machines whose nodes have.
         """
         directory.mkdir()
+        self._clusters = clusters
         authority = pki.Authority.make("stand-in", pki.ec_key())
         self._ca = directory / "ca.crt"
         self._ca.write_bytes(authority.pair.certificate)
@@ -73,6 +84,14 @@ class StandIn:
         response = self._session.get(f"{self.url}/bench/result", timeout=TIMEOUT)
         result: Mapping[str, Any] = response.json()
         return result
+
+    def await_watches(self) -> None:
+        """Wait until the signers watch all workload clusters."""
+        process.wait_until(
+            lambda: self.state()["watches"] >= WATCHES * self._clusters,
+            what="all clusters are watched",
+            seconds=TIMEOUT,
+        )
 
     def kubeconfig(self) -> str:
         """Return the signer's kubeconfig."""

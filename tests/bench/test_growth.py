@@ -17,10 +17,8 @@ from typing import Final
 
 import pytest
 
-from tests.bench.stand_in_process import NoFleet, StandIn
+from tests.bench.stand_in_process import NoFleet, StandIn, await_readiness
 from tests.bench.storm import TIMEOUT, cpu_seconds, peak_mebibytes
-from tests.bench.test_idle import WATCHES
-from tests.harness import process
 from tests.harness.signer import Signer
 
 SIZES: Final = [
@@ -40,19 +38,9 @@ def test_growth_until_the_signer_is_ready(tmp_path: Path, machines: int, cluster
         signer = Signer(NoFleet(), tmp_path / "signer", kubeconfig=stand_in.kubeconfig())
         began = time.monotonic()
         stack.enter_context(signer)
-        # Seldom: each probe costs the signer CPU time.
-        process.wait_until(
-            lambda: signer.ask("/readyz").ok,
-            what="the signer is ready",
-            seconds=TIMEOUT,
-            poll=0.1,
-        )
+        await_readiness(signer)
         ready, cpu = time.monotonic() - began, cpu_seconds(signer.pid)
-        process.wait_until(
-            lambda: stand_in.state()["watches"] >= WATCHES * clusters,
-            what="all clusters are watched",
-            seconds=TIMEOUT,
-        )
+        stand_in.await_watches()
         watched = time.monotonic() - began
         sys.stdout.write(
             f"\nGrowth, {machines} Machines in {clusters} clusters: ready after {ready:.1f} s"

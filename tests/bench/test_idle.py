@@ -18,15 +18,12 @@ import pytest
 
 from tests.bench.stand_in_process import NoFleet, StandIn
 from tests.bench.storm import TIMEOUT, cpu_seconds
-from tests.harness import process
 from tests.harness.signer import Signer
 
 CLUSTERS: Final = [int(n) for n in os.environ.get("IDLE_CLUSTERS", "10,100").split(",")]
 SECONDS: Final = float(os.environ.get("IDLE_SECONDS", "120"))
 SETTLE: Final = float(os.environ.get("IDLE_SETTLE", "75"))
 """Seconds after the last list in which the first maintenance of all clusters ends."""
-WATCHES: Final = 3
-"""Of one workload cluster."""
 MAX_THREADS: Final = 100
 MAX_CONNECTIONS: Final = 3
 """Of one workload cluster."""
@@ -47,11 +44,7 @@ def test_idle_clusters_share_threads_and_connections(tmp_path: Path, clusters: i
         signer = Signer(NoFleet(), tmp_path / "signer", kubeconfig=stand_in.kubeconfig())
         stack.enter_context(signer)
         began = time.monotonic()
-        process.wait_until(
-            lambda: stand_in.state()["watches"] >= WATCHES * clusters,
-            what="all clusters are watched",
-            seconds=TIMEOUT,
-        )
+        stand_in.await_watches()
         started = time.monotonic() - began
         time.sleep(SETTLE)
         before, cpu = stand_in.state(), cpu_seconds(signer.pid)

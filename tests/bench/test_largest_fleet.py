@@ -21,10 +21,9 @@ import pytest
 from signer.kube.budget import TOTAL
 from tests.bench.simulation.costs import Costs
 from tests.bench.simulation.memory import bytes_of_machine
-from tests.bench.stand_in_process import NoFleet, StandIn
+from tests.bench.stand_in_process import NoFleet, StandIn, await_readiness
 from tests.bench.storm import TIMEOUT, cpu_seconds, peak_mebibytes
-from tests.bench.test_idle import SECONDS, SETTLE, WATCHES, status
-from tests.harness import process
+from tests.bench.test_idle import SECONDS, SETTLE, status
 from tests.harness.signer import Signer
 
 FLEETS: Final = [
@@ -43,21 +42,12 @@ def test_largest_fleet(tmp_path: Path, machines: int, clusters: int) -> None:
         signer = Signer(NoFleet(), tmp_path / "signer", kubeconfig=stand_in.kubeconfig())
         began = time.monotonic()
         stack.enter_context(signer)
-        process.wait_until(
-            lambda: signer.ask("/readyz").ok,
-            what="the signer is ready",
-            seconds=TIMEOUT,
-            poll=0.1,
-        )
+        await_readiness(signer)
         lines = [
             f"Largest fleet, {machines} Machines in {clusters} clusters",
             f"  ready after {_since(began, signer)}",
         ]
-        process.wait_until(
-            lambda: stand_in.state()["watches"] >= WATCHES * clusters,
-            what="all clusters are watched",
-            seconds=TIMEOUT,
-        )
+        stand_in.await_watches()
         lines += [
             f"  all clusters watched after {_since(began, signer)}",
             _memory(signer, machines // clusters + 1),

@@ -1,6 +1,7 @@
 """An API server over TLS on loopback. A test sets its responses, which may be hostile."""
 
 import json
+import socket
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,6 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
+
+import pytest
 
 from tests.harness import pki
 
@@ -102,6 +105,18 @@ class FakeApiServer(ThreadingHTTPServer):
     def url(self) -> str:
         """The base URL."""
         return f"https://{HOST}:{self.server_port}"
+
+    def answer_for_all_names(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Lead all connections of this process to the server, whatever name they are for."""
+        port = self.server_port
+        found = socket.getaddrinfo(HOST, port, type=socket.SOCK_STREAM)
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        connect = socket.create_connection
+        monkeypatch.setattr(
+            socket,
+            "create_connection",
+            lambda _, *options, **more: connect((HOST, port), *options, **more),
+        )
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Log nothing: some tests close the connection early."""

@@ -100,7 +100,7 @@ def verify_endorsement_certificate(
 def find_endorsement_certificate(
     certificates: Sequence[bytes], key: PublicKey
 ) -> CertificateFields | None:
-    """Return the first certificate for this key without any check, `None` if there is none."""
+    """Return the first certificate for this key without any check, `None` without one."""
     try:
         provided = _read(certificates)
     except AttestationError:

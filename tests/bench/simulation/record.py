@@ -12,12 +12,12 @@ Table = Mapping[str, Mapping[str, str]]
 
 
 def recorded_table(before: str) -> Table:
-    """Return the first table after a line of the page. Raises `ValueError` if there is none."""
+    """Return the first table after a line of the page. Raises `ValueError` without one."""
     return read_table(_PAGE.read_text(encoding="utf-8"), before)
 
 
 def read_table(page: str, before: str) -> Table:
-    """Return the first table after a line of a page. Raises `ValueError` if there is none."""
+    """Return the first table after a line of a page. Raises `ValueError` without one."""
     lines = page.splitlines()
     following = lines[lines.index(before) + 1 :]
     start = next((n for n, line in enumerate(following) if line.startswith("|")), None)

@@ -1,6 +1,5 @@
 """Roles of AWS for a token, against a server that answers as the STS API Reference says."""
 
-import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,7 +12,7 @@ from signer.platforms import aws
 from signer.platforms.aws import Aws
 from signer.platforms.aws_web_identity import RENEWED_BEFORE, WebIdentitySessions
 from tests.fakes import sts
-from tests.fakes.api_server import HOST, Answering, FakeApiServer, Handler, api_server
+from tests.fakes.api_server import Answering, FakeApiServer, Handler, api_server
 from tests.fakes.ec2 import ACCESS_KEY, SECRET_KEY, FakeEc2
 from tests.fakes.platforms import with_file
 from tests.fakes.sts import ROLE, SESSION_TOKEN, FakeSts
@@ -46,14 +45,7 @@ def server(
     # Each test begins without credentials.
     monkeypatch.setattr(aws, "_WEB_IDENTITIES", WebIdentitySessions())
     with api_server(handle, tmp_path, names=(EC2_HOST, STS_HOST)) as running:
-        found = socket.getaddrinfo(HOST, running.server_port, type=socket.SOCK_STREAM)
-        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
-        connect = socket.create_connection
-        monkeypatch.setattr(
-            socket,
-            "create_connection",
-            lambda _, *options, **more: connect((HOST, running.server_port), *options, **more),
-        )
+        running.answer_for_all_names(monkeypatch)
         (tmp_path / "ca.crt").write_bytes(running.authority.pair.certificate)
         (tmp_path / "token").write_text(f"{TOKEN}\n", encoding="ascii")
         yield running

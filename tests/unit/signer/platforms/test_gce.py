@@ -1,7 +1,6 @@
 """Endorsement keys from Compute Engine, against a server that answers as its API Reference says."""
 
 import json
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -19,7 +18,7 @@ from signer.platforms.gce import Gce
 from signer.platforms.registry import platform_of
 from signer.policy import PlatformRules
 from tests.builders.software_tpm import rsa_key
-from tests.fakes.api_server import HOST, Answering, FakeApiServer, Handler, api_server
+from tests.fakes.api_server import Answering, FakeApiServer, Handler, api_server
 from tests.fakes.platforms import with_file
 from tests.harness import pki
 
@@ -131,14 +130,7 @@ def server(
 ) -> Iterator[FakeApiServer]:
     """Serve under Google's names: connections to them go to loopback."""
     with api_server(google.handle, tmp_path, names=(COMPUTE, OAUTH, STS, IAM)) as running:
-        found = socket.getaddrinfo(HOST, running.server_port, type=socket.SOCK_STREAM)
-        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
-        connect = socket.create_connection
-        monkeypatch.setattr(
-            socket,
-            "create_connection",
-            lambda _, *options, **more: connect((HOST, running.server_port), *options, **more),
-        )
+        running.answer_for_all_names(monkeypatch)
         bundle = tmp_path / "ca.crt"
         bundle.write_bytes(running.authority.pair.certificate)
         monkeypatch.setenv("SSL_CERT_FILE", str(bundle))
