@@ -57,10 +57,20 @@ def challenge_secret(challenge_key: bytes, inputs: ChallengeInputs) -> bytes:
 
 
 def answer_extra_data(
-    secret: bytes, *, name: str, expiration_seconds: int | None, usages: Iterable[str]
+    secret: bytes,
+    *,
+    name: str,
+    pkcs10_sha256: bytes,
+    expiration_seconds: int | None,
+    usages: Iterable[str],
 ) -> bytes:
-    """Return the 32-byte `extraData` of the quote in the CSR object `name`."""
+    """Return the 32-byte `extraData` of the quote in the CSR object `name`.
+
+    `pkcs10_sha256` is the raw digest of the request in that object. The secret contains it too, but
+    the node cannot see for which request a secret was made.
+    """
     expiration = "" if expiration_seconds is None else str(expiration_seconds)
     return hmac_sha256(
-        secret, encode_fields("answer/v1", name, expiration, ",".join(sorted(usages)))
+        secret,
+        encode_fields("answer/v1", name, pkcs10_sha256, expiration, ",".join(sorted(usages))),
     )

@@ -8,7 +8,7 @@ Source: docs/protocol.md section 4.
 """
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,8 +32,18 @@ MAX_EVENT_LOG: Final = 4 * 1024 * 1024
 This is 64 times the 64 KiB that firmware must reserve for a log (TCG ACPI Specification, LAML), and
 about 100 times the largest published log. It is small enough to decompress for an unverified node.
 """
+MAX_PCR_SIGNATURES: Final = 16 * 1024
+"""Bytes of systemd's `tpm2-pcr-signature.json`: four boot phases of one key need 2 KiB a bank."""
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _INDICES: Final = {str(index): index for index in range(PCR_COUNT)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """A TPMS_ATTEST and the TPMT_SIGNATURE of the attestation key over it."""
+
+    attest: bytes
+    signature: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +53,10 @@ class TpmKeys:
     ek_public: bytes
     ek_certificates: tuple[bytes, ...]
     ak_public: bytes
+    ak_certificate: bytes | None = None
+    """The content of the NV index in which a platform certifies the attestation key."""
+    ek_creation: Statement | None = None
+    """That the TPM of the attestation key created the endorsement key (TPM2_CertifyCreation)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +90,8 @@ class Answer(TpmKeys):
     pcrs: Mapping[str, Mapping[int, bytes]]
     """Digests by index, by bank. A bank that the TPM has not allocated may be present and empty."""
     event_log: bytes | None
+    pcr_signatures: bytes | None = None
+    """systemd's `tpm2-pcr-signature.json`, as the node has it; not interpreted here."""
 
 
 def encode_attestation_data(document: Offer | Answer) -> bytes:
@@ -114,14 +130,23 @@ def _require_version(version: object) -> None:
 
 
 def _head(keys: TpmKeys, kind: str) -> dict[str, object]:
+    ak = {"public": strict_json.base64_text(keys.ak_public)}
+    if keys.ak_certificate is not None:
+        ak["certificate"] = strict_json.base64_text(keys.ak_certificate)
+    ek: dict[str, object] = {
+        "public": strict_json.base64_text(keys.ek_public),
+        "certificates": [strict_json.base64_text(c) for c in keys.ek_certificates],
+    }
+    if keys.ek_creation is not None:
+        ek["creation"] = {
+            "attest": strict_json.base64_text(keys.ek_creation.attest),
+            "signature": strict_json.base64_text(keys.ek_creation.signature),
+        }
     return {
         "version": VERSION,
         "kind": kind,
-        "ek": {
-            "public": strict_json.base64_text(keys.ek_public),
-            "certificates": [strict_json.base64_text(c) for c in keys.ek_certificates],
-        },
-        "ak": {"public": strict_json.base64_text(keys.ak_public)},
+        "ek": ek,
+        "ak": ak,
     }
 
 
@@ -142,6 +167,8 @@ def _encode_answer(answer: Answer) -> dict[str, object]:
     }
     if answer.event_log is not None:
         document["eventLog"] = strict_json.base64_text(zlib.compress(answer.event_log, wbits=_GZIP))
+    if answer.pcr_signatures is not None:
+        document["pcrSignatures"] = strict_json.base64_text(answer.pcr_signatures)
     return document
 
 
@@ -149,8 +176,14 @@ def _decode_kind(document: dict[str, object]) -> Offer | Answer:
     match document.get("kind"):
         case "offer":
             _, _, ek, ak = strict_json.take_members(document, "version", "kind", "ek", "ak")
-            ek_public, ek_certificates, ak_public = _keys(ek, ak)
-            return Offer(ek_public=ek_public, ek_certificates=ek_certificates, ak_public=ak_public)
+            keys = _keys(ek, ak)
+            return Offer(
+                ek_public=keys.ek_public,
+                ek_certificates=keys.ek_certificates,
+                ak_public=keys.ak_public,
+                ak_certificate=keys.ak_certificate,
+                ek_creation=keys.ek_creation,
+            )
         case "answer":
             return _decode_answer(document)
         case _:
@@ -158,32 +191,52 @@ def _decode_kind(document: dict[str, object]) -> Offer | Answer:
 
 
 def _decode_answer(document: dict[str, object]) -> Answer:
-    names = ["version", "kind", "ek", "ak", "challenge", "quote", "signature", "pcrs"]
-    if "eventLog" in document:
-        names.append("eventLog")
-    _, _, ek, ak, challenge, quote, signature, pcrs, *log = strict_json.take_members(
-        document, *names
+    names = ("version", "kind", "ek", "ak", "challenge", "quote", "signature", "pcrs")
+    optional = [name for name in ("eventLog", "pcrSignatures") if name in document]
+    _, _, ek, ak, challenge, quote, signature, pcrs, *_ = strict_json.take_members(
+        document, *names, *optional
     )
-    ek_public, ek_certificates, ak_public = _keys(ek, ak)
+    keys = _keys(ek, ak)
     return Answer(
-        ek_public=ek_public,
-        ek_certificates=ek_certificates,
-        ak_public=ak_public,
+        ek_public=keys.ek_public,
+        ek_certificates=keys.ek_certificates,
+        ak_public=keys.ak_public,
+        ak_certificate=keys.ak_certificate,
+        ek_creation=keys.ek_creation,
         challenge=_reference(challenge),
         quote=strict_json.take_base64(quote),
         signature=strict_json.take_base64(signature),
         pcrs={bank: _pcr_values(bank, values) for bank, values in take_banks(pcrs).items()},
-        event_log=_inflate(strict_json.take_base64(log[0])) if log else None,
+        event_log=_take_optional(document, "eventLog", _event_log),
+        pcr_signatures=_take_optional(document, "pcrSignatures", _pcr_signatures),
     )
 
 
-def _keys(ek: object, ak: object) -> tuple[bytes, tuple[bytes, ...], bytes]:
-    ek_public, certificates = strict_json.take_members(ek, "public", "certificates")
-    (ak_public,) = strict_json.take_members(ak, "public")
-    return (
-        strict_json.take_base64(ek_public),
-        tuple(strict_json.take_base64(c) for c in strict_json.take_array(certificates)),
-        strict_json.take_base64(ak_public),
+def _take_optional(
+    document: Mapping[str, object], name: str, take: Callable[[object], bytes]
+) -> bytes | None:
+    return take(document[name]) if name in document else None
+
+
+def _keys(ek: object, ak: object) -> TpmKeys:
+    ek_members, ak_members = strict_json.take_object(ek), strict_json.take_object(ak)
+    creation = ("creation",) if "creation" in ek_members else ()
+    certificate = ("certificate",) if "certificate" in ak_members else ()
+    ek_public, certificates, *_ = strict_json.take_members(ek, "public", "certificates", *creation)
+    ak_public, *_ = strict_json.take_members(ak, "public", *certificate)
+    return TpmKeys(
+        ek_public=strict_json.take_base64(ek_public),
+        ek_certificates=tuple(map(strict_json.take_base64, strict_json.take_array(certificates))),
+        ak_public=strict_json.take_base64(ak_public),
+        ak_certificate=_take_optional(ak_members, "certificate", strict_json.take_base64),
+        ek_creation=_statement(ek_members["creation"]) if creation else None,
+    )
+
+
+def _statement(value: object) -> Statement:
+    attest, signature = strict_json.take_members(value, "attest", "signature")
+    return Statement(
+        attest=strict_json.take_base64(attest), signature=strict_json.take_base64(signature)
     )
 
 
@@ -206,11 +259,18 @@ def _pcr_values(bank: str, value: object) -> dict[int, bytes]:
     }
 
 
-def _inflate(compressed: bytes) -> bytes:
+def _pcr_signatures(value: object) -> bytes:
+    signatures = strict_json.take_base64(value)
+    if len(signatures) > MAX_PCR_SIGNATURES:
+        raise TooLarge("the signatures of PCR values exceed 16 KiB")
+    return signatures
+
+
+def _event_log(value: object) -> bytes:
     """Decompress exactly one complete gzip member, up to MAX_EVENT_LOG bytes."""
     stream = zlib.decompressobj(wbits=_GZIP)
     try:
-        log = stream.decompress(compressed, MAX_EVENT_LOG + 1)
+        log = stream.decompress(strict_json.take_base64(value), MAX_EVENT_LOG + 1)
     except zlib.error:
         raise strict_json.JsonMalformed("eventLog is not gzip") from None
     if len(log) > MAX_EVENT_LOG:

@@ -35,7 +35,7 @@ _RSA_SIZES: Final = frozenset({2048, 3072, 4096})
 class InvalidKey(ValueError):
     """The key is invalid or of an unsupported type.
 
-    Callers raise the error of their tree that names the key.
+    Callers turn it into the error that names the key, such as `EndorsementKeyWeak`.
     """
 
 

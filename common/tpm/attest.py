@@ -10,7 +10,11 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Final, NamedTuple, Self
 
-from common.tpm.constants import TPM_GENERATED_VALUE, TPM_ST_ATTEST_QUOTE
+from common.tpm.constants import (
+    TPM_GENERATED_VALUE,
+    TPM_ST_ATTEST_CREATION,
+    TPM_ST_ATTEST_QUOTE,
+)
 from common.tpm.pcrs import PcrSelection, encode_selection, read_selection
 from common.tpm.reader import Reader, StructureMalformed, tpm2b
 
@@ -106,3 +110,20 @@ class Attest:
             + encode_selection(self.selection)
             + tpm2b(self.pcr_digest)
         )
+
+
+def created_object(data: bytes) -> bytes:
+    """Return the Name of the object that a TPMS_ATTEST of type creation says the TPM created.
+
+    Raises `StructureMalformed`: the bytes are no such statement of a TPM.
+    """
+    reader = Reader(data)
+    if reader.unpack(_HEAD) != (TPM_GENERATED_VALUE, TPM_ST_ATTEST_CREATION):
+        raise reader.fail("magic and type must be those of a statement about a creation")
+    reader.tpm2b(_MAX_NAME)
+    reader.tpm2b(_MAX_DATA)
+    reader.unpack(_COUNTERS)
+    name = reader.tpm2b(_MAX_NAME)
+    reader.tpm2b(_MAX_DIGEST)
+    reader.finish()
+    return name

@@ -12,6 +12,7 @@ TPM_GENERATED_VALUE: Final = 0xFF544347
 """Magic of all attestation structures. TPMs sign no external data that begins with it."""
 
 TPM_ST_ATTEST_QUOTE: Final = 0x8018
+TPM_ST_ATTEST_CREATION: Final = 0x801A
 
 TPM_ALG_RSA: Final = 0x0001
 TPM_ALG_SHA1: Final = 0x0004

@@ -34,6 +34,11 @@ class Reader:
         """Number of bytes that were read."""
         return self._position
 
+    @property
+    def at_end(self) -> bool:
+        """Whether all bytes were read."""
+        return self._position == len(self._data)
+
     def fail(self, rule: str) -> StructureMalformed:
         """Return the error for a rule that the last read value breaks."""
         return StructureMalformed(rule, self._position)
@@ -86,7 +91,7 @@ class Reader:
 
     def finish(self) -> None:
         """Require that all bytes were read."""
-        if self._position != len(self._data):
+        if not self.at_end:
             raise self.fail("trailing bytes")
 
 

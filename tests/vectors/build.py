@@ -150,10 +150,11 @@ CHALLENGE_FIELDS = (
 ANSWER_FIELDS = (
     ("00000009", b"answer/v1".hex()),
     ("0000002c", b"kubelet-tpm-00112233445566778899aabbccddeeff".hex()),
+    ("00000020", "a1" * 32),
     ("00000004", b"3600".hex()),
     ("0000001d", b"client auth,digital signature".hex()),
 )
-ANSWER_FIELDS_WITHOUT_EXPIRATION = (*ANSWER_FIELDS[:2], ("00000000", ""), ANSWER_FIELDS[3])
+ANSWER_FIELDS_WITHOUT_EXPIRATION = (*ANSWER_FIELDS[:3], ("00000000", ""), ANSWER_FIELDS[4])
 
 
 def digest_cases() -> list[dict[str, object]]:
