@@ -29,7 +29,7 @@ from authenticator.commands.run import (
     obtain_and_record,
     watchdog,
 )
-from authenticator.config.arguments import (
+from authenticator.config.command_line import (
     BACKGROUND_COMMAND,
     DEFAULT_COMMAND,
     PROGRAM,
@@ -40,7 +40,13 @@ from authenticator.config.exec_info import EXEC_INFO_ENV, parse_exec_info
 from authenticator.config.invocation import Invocation
 from authenticator.config.settings import resolve
 from authenticator.enroll.enroll import Trigger
-from authenticator.errors import ConfigurationInvalid, DeadlinePassed, StateDirectoryUnwritable
+from authenticator.errors import (
+    ConfigurationInvalid,
+    DeadlinePassed,
+    StateDirectoryUnsafe,
+    StateDirectoryUnwritable,
+)
+from authenticator.late_imports import late_imports
 from authenticator.model import EXCHANGE_TTL_SECONDS, Deadline
 from authenticator.state.credential import (
     Credential,
@@ -51,7 +57,7 @@ from authenticator.state.credential import (
 )
 from authenticator.state.directory import StateDirectory
 from authenticator.state.store import FileStore
-from common.errors import AttestationError, Consequence
+from common.errors import ApiServerUnavailable, AttestationError, Consequence
 
 EXIT_FATAL: Final = 2
 
@@ -88,7 +94,8 @@ def main() -> int:
     try:
         return run(sys.argv[1:], os.environ)
     except AttestationError as error:
-        _logger.error("%s: %s", error.reason, error.message)  # noqa: TRY400 - one line, no more
+        hint = _proxy_hint(error, os.environ)
+        _logger.error("%s: %s%s", error.reason, error.message, hint)  # noqa: TRY400 - one line
         return EXIT_FATAL if error.consequence is Consequence.FATAL else EXIT_RETRY
     except BrokenPipeError:
         return EXIT_RETRY  # the reader of stdout is gone
@@ -98,6 +105,14 @@ def main() -> int:
     finally:
         # At its exit, the interpreter searches for garbage once more, but not in frozen objects.
         gc.freeze()
+
+
+def _proxy_hint(error: AttestationError, environment: Mapping[str, str]) -> str:
+    """Return why the API server may be unreachable for this program, and not for the kubelet."""
+    names = [name for name in ("HTTPS_PROXY", "https_proxy") if environment.get(name)]
+    if not isinstance(error, ApiServerUnavailable) or not names:
+        return ""
+    return f"; {names[0]} is not used: set proxy-url in the kubeconfig (join --proxy-url)"
 
 
 def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -111,7 +126,8 @@ def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
         return _credential(_build_invocation(parsed, info, tuple(arguments)), environment)
     context = CommandContext(arguments=parsed, exec_info=info, program=sys.argv[0], out=sys.stdout)
     name = parsed.command.replace("-", "_")
-    command: Command = importlib.import_module(f"authenticator.commands.{name}").run
+    with late_imports():
+        command: Command = importlib.import_module(f"authenticator.commands.{name}").run
     return command(context)
 
 
@@ -186,7 +202,7 @@ def _start_background_run(
             os.close(log)
     except DeadlinePassed:
         return
-    except (StateDirectoryUnwritable, OSError) as error:
+    except (StateDirectoryUnsafe, StateDirectoryUnwritable, OSError) as error:
         _logger.warning("no background run can be started: %s", error)
 
 

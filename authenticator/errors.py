@@ -150,6 +150,10 @@ class CertificateMismatch(StartOver):
     """The issued certificate does not match the request."""
 
 
+class CertificateNotYetValid(Unavailable):
+    """The new certificate begins in the future of the API server's clock."""
+
+
 class CertificateNotAccepted(StartOver):
     """The API server does not know the new certificate as the node's."""
 
@@ -181,8 +185,16 @@ class ClientCertificateMissing(Unavailable):
     """The node has no valid client certificate, which a serving certificate needs."""
 
 
+class ClientCertificateUnusable(Fatal):
+    """A client certificate and its key cannot be read, or do not belong together."""
+
+
 class BootstrapCredentialUnusable(Fatal):
     """There is no bootstrap kubeconfig, or its user has no token or client certificate."""
+
+
+class ProgramIncomplete(Fatal):
+    """Python cannot import a module: its version is not supported, or a library is missing."""
 
 
 class StateDirectoryUnsafe(Fatal):

@@ -35,6 +35,9 @@ STDERR = 2
 NOTES_LIMIT = 1024
 """Bytes of the file `served`: beyond it, notes of ended processes are dropped."""
 
+NOT_INHERITED = ("PYTHON", "OPENSSL_", "SSL_CERT_")
+"""Beginnings of variables that the full program does not get."""
+
 PRIVATE_REGULAR_FILE = 0o100000
 TYPE_AND_OTHERS = 0o170077
 
@@ -222,12 +225,13 @@ def warn(message: str) -> None:
 def exec_full_program() -> None:
     """Replace this process by the full program, which is installed next to this one's real path.
 
-    Its interpreter reads PYTHON* variables, unlike this one: they are not passed on.
+    Variables that its interpreter or its two builds of OpenSSL read are not passed on. The OpenSSL
+    of `cryptography` has no FIPS provider: a host's `OPENSSL_CONF` that asks for one stops it.
     """
     import os  # noqa: PLC0415 - the fast path does not need it
 
     program = os.path.realpath(sys.argv[0]) + "-full"
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(NOT_INHERITED)}
     try:
         os.execve(program, [program, *sys.argv[1:]], environment)  # noqa: S606 - no shell is wanted
     except OSError as error:

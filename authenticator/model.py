@@ -1,16 +1,16 @@
 """Values and interfaces that the packages of the node's program share.
 
-Values are immutable. The interfaces (`CsrApi`, `Clock`, `PhaseTimer`) are owned by `enroll`, which
-calls them. Each has one fake in tests/fakes, and one contract test that runs over the fake and the
-real implementation.
+Values are immutable. The interfaces (`CsrApi`, `Clock`) are owned by `enroll`, which calls them.
+Each has one fake in tests/fakes, and one contract test that runs over the fake and the real
+implementation.
 
 Two clocks: *wall* times are unix seconds by the node's clock and are only compared with dates in
 certificates. *Boot* times are seconds since boot (CLOCK_BOOTTIME: it cannot be set and includes
 sleep). Boot times mean nothing after a reboot, so the boot's ID is stored with them.
 """
 
+import re
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final, Protocol
@@ -19,6 +19,11 @@ from authenticator.errors import DeadlinePassed
 
 EXCHANGE_TTL_SECONDS: Final = 15 * 60
 """The keys of an exchange are discarded after this time (docs/protocol.md section 3)."""
+
+
+PEM_CERTIFICATE: Final = re.compile(
+    r"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +54,16 @@ class Server:
 
     url: str
     ca: str
-    """PEM certificates, the only trusted authorities."""
+    """PEM certificates, the only trusted authorities. Some of them may be unreadable."""
     tls_server_name: str | None
     proxy: str | None
+
+    def authorities(self) -> list[str]:
+        """Return the certificates of `ca`, one each.
+
+        client-go reads them one by one, and ignores those that it cannot read.
+        """
+        return PEM_CERTIFICATE.findall(self.ca)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +130,13 @@ class CsrApi(Protocol):
 
     def self_subject_review(self) -> str | None:
         """Return the requester's user name (SelfSubjectReview); None before Kubernetes 1.28."""
+        ...
+
+    def server_time(self) -> float | None:
+        """Return the time of day by the API server's clock; None if it does not say.
+
+        Any response has it, also one that refuses the requester.
+        """
         ...
 
     def can_create_csrs(self) -> bool:
@@ -214,11 +233,3 @@ class Cooldown:
     """Digest of settings, server and requester: the cooldown holds for the same ones only."""
     clock_offset: float
     """Wall time minus boot time when the cooldown started: differs after the clock is set."""
-
-
-class PhaseTimer(Protocol):
-    """Records how long each phase of a run takes."""
-
-    def phase(self, name: str) -> AbstractContextManager[None]:
-        """Time what happens inside as one phase."""
-        ...

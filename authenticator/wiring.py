@@ -11,10 +11,10 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from authenticator.config import invocation
-from authenticator.config.arguments import Arguments, parse_arguments
+from authenticator.config.command_line import Arguments, parse_arguments
 from authenticator.config.exec_info import parse_exec_info
 from authenticator.config.invocation import Invocation, PluginCall
 from authenticator.config.setting_table import DEFAULT_STATE_DIR
@@ -26,10 +26,12 @@ from authenticator.errors import (
     StateDirectoryUnsafe,
     StateDirectoryUnwritable,
 )
-from authenticator.model import ApiCredential, Clock, Deadline, PhaseTimer, Server
+from authenticator.late_imports import late_imports
+from authenticator.model import ApiCredential, Clock, Deadline, Server
 from authenticator.providers.provider import Identity
 from authenticator.state.credential import Credential
 from authenticator.state.directory import StateDirectory
+from authenticator.state.run_record import RunRecorder
 from authenticator.state.store import FileStore
 from authenticator.tpm.device import Tpm
 
@@ -38,11 +40,14 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
+_CERTIFYING_PROVIDER: Final = "azure"
+"""The provider whose platform certifies attestation keys."""
+
 
 def connect(server: Server, requester: ApiCredential, deadline: Deadline) -> "KubernetesApi":
     """Return a client of the API server."""
-    from authenticator.kube import client  # noqa: PLC0415 - see above
-
+    with late_imports():
+        from authenticator.kube import client  # noqa: PLC0415 - see above
     return client.KubernetesApi(server, requester, deadline)
 
 
@@ -56,12 +61,13 @@ def load_bootstrap(path: Path) -> ApiCredential:
 @contextlib.contextmanager
 def open_tpm(settings: Settings, deadline: Deadline) -> Iterator[Tpm]:
     """Open this machine's TPM."""
-    from authenticator.tpm import esapi  # noqa: PLC0415 - see above
-
+    with late_imports():
+        from authenticator.tpm import esapi  # noqa: PLC0415 - see above
     with esapi.open_tpm(
         settings.tcti,
         key_type=settings.endorsement_key_type,
         endorsement_auth=settings.endorsement_password(),
+        prefer_certified=settings.provider == _CERTIFYING_PROVIDER,
         deadline=deadline,
     ) as tpm:
         yield tpm
@@ -80,7 +86,7 @@ def with_provider_identity(settings: Settings, deadline: Deadline) -> Settings:
 
 
 def build_dependencies(
-    settings: Settings, store: FileStore, clock: Clock, phases: PhaseTimer
+    settings: Settings, store: FileStore, clock: Clock, phases: RunRecorder
 ) -> EnrollDependencies:
     """Return the real dependencies of an exchange."""
     return EnrollDependencies(
@@ -91,6 +97,7 @@ def build_dependencies(
         load_bootstrap=load_bootstrap,
         query_provider=query_provider,
         event_log=settings.event_log,
+        pcr_signatures=settings.pcr_signatures,
         token_hex=lambda: secrets.token_hex(16),
         jitter=secrets.SystemRandom().random,
         phases=phases,

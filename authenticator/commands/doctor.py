@@ -18,7 +18,7 @@ from authenticator.commands import doctor_kubelet, doctor_node, join
 from authenticator.commands.doctor_check import CheckFailed, CheckSkipped, DoctorContext, Finding
 from authenticator.commands.run import CommandContext, watchdog
 from authenticator.config import invocation
-from authenticator.config.arguments import PROGRAM, Arguments
+from authenticator.config.command_line import PROGRAM, Arguments
 from authenticator.config.exec_info import ExecInfo
 from authenticator.config.settings import Settings, resolve
 from authenticator.errors import ExecInfoInvalid, KubeconfigUnusable
@@ -178,6 +178,15 @@ _CHECKS: Final[tuple[tuple[str, str, Check], ...]] = (
         doctor_node.check_settings,
     ),
     (
+        "identity",
+        (
+            "if this host was reset, or its disk is a copy of another machine's: remove the state"
+            " directory and join again (docs/node.md, Reset and copied hosts). If only the host"
+            " name has changed: set nodeName"
+        ),
+        doctor_node.check_identity,
+    ),
+    (
         "state directory",
         "make it a directory of root with mode 0700 on a writable disk with free space",
         doctor_node.check_state_directory,
@@ -196,8 +205,8 @@ _CHECKS: Final[tuple[tuple[str, str, Check], ...]] = (
     (
         "API server",
         (
-            "correct server and CA in the kubeconfig; bind the requester to the ClusterRole"
-            " system:node-bootstrapper"
+            "correct server, CA and proxy-url in the kubeconfig (HTTPS_PROXY is not used); bind the"
+            " requester to the ClusterRole system:node-bootstrapper"
         ),
         doctor_node.check_permission,
     ),

@@ -4,12 +4,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from authenticator.config.exec_info import ExecInfo
 from authenticator.config.invocation import Invocation
 from authenticator.config.settings import Settings
-from authenticator.model import ApiCredential, Clock, Deadline, Server
+from authenticator.model import ApiCredential, Clock, CsrApi, Deadline, Server
 from authenticator.tpm.device import Tpm
 from common.errors import AttestationError
 
@@ -31,18 +30,6 @@ class Finding:
     remedy: str = ""
 
 
-class Probe(Protocol):
-    """The requests of the checks to the API server."""
-
-    def server_date(self) -> str | None:
-        """Return the Date header of a response."""
-        ...
-
-    def can_create_csrs(self) -> bool:
-        """Return whether this requester may create CSRs."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorContext:
     """What the checks read."""
@@ -60,7 +47,7 @@ class DoctorContext:
     differences: tuple[str, ...]
     """How the kubelet's call differs from the call that obtained the cached credential."""
     open_tpm: Callable[[Settings, Deadline], AbstractContextManager[Tpm]]
-    probe: Callable[[Server, ApiCredential, Deadline], Probe]
+    probe: Callable[[Server, ApiCredential, Deadline], CsrApi]
 
     def required_settings(self) -> Settings:
         """Return the settings. Raises CheckSkipped."""

@@ -1,7 +1,6 @@
 """Checks of `doctor`: this program's own settings, state, TPM, credentials and API server."""
 
 import os
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Final
 
@@ -34,13 +33,28 @@ def check_settings(context: DoctorContext) -> str:
     )
 
 
+def check_identity(context: DoctorContext) -> str:
+    """Compare the identity of this machine with that of the machine that got the certificate."""
+    settings = context.required_settings()
+    provider_id = settings.required_provider_id()
+    identity = f"node {settings.node_name}, provider ID {provider_id}"
+    credential = wiring.load_credential_from(settings.state_dir, context.clock)
+    if credential is not None and not credential.is_of(settings.node_name, provider_id):
+        raise CheckFailed(
+            f"this machine is {identity}, and the certificate is of node {credential.node_name},"
+            f" provider ID {credential.provider_id or 'not recorded'}"
+        )
+    return identity
+
+
 def check_state_directory(context: DoctorContext) -> str:
     """Check owner, mode and free space. Does not create the directory."""
     path = context.required_settings().state_dir
     if not os.path.lexists(path):
         _require_writable(path.parent)
         return f"{path} does not exist yet: the first call creates it"
-    with StateDirectory(path):
+    with StateDirectory(path) as directory:
+        directory.require_own()
         _require_writable(path)
     return f"{path} is private and writable"
 
@@ -74,16 +88,15 @@ def check_bootstrap_credential(context: DoctorContext) -> str:
 
 
 def check_clock(context: DoctorContext) -> str:
-    """Compare the clock with the Date header of the API server (RFC 9110, section 6.6.1)."""
+    """Compare the clock with that of the API server."""
     call = context.invocation()
     probe = context.probe(
         call.exec_info.server, _requester(context), _within(context, REQUEST_SECONDS)
     )
-    date = probe.server_date()
-    try:
-        ahead = context.clock.now() - parsedate_to_datetime(date or "").timestamp()
-    except (ValueError, TypeError, OverflowError):
-        raise CheckFailed("the API server's response has no valid Date header") from None
+    server_time = probe.server_time()
+    if server_time is None:
+        raise CheckFailed("the API server's response has no valid Date header")
+    ahead = context.clock.now() - server_time
     if abs(ahead) > CLOCK_TOLERANCE_SECONDS:
         raise CheckFailed(f"the clock of this machine is {ahead:+.0f} s off the API server's")
     return f"{ahead:+.0f} s off the API server's"

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from textwrap import wrap
 from typing import Any, Final
 
-import yaml
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from authenticator import wiring
@@ -21,6 +20,7 @@ from common.names import API_GROUP, API_VERSION
 from common.public_keys import InvalidKey, public_key_from_area, spki_sha256
 from common.tpm.public import PublicArea
 from common.tpm.reader import StructureMalformed
+from common.yaml_text import to_yaml
 
 TIMEOUT_SECONDS: Final = 90
 _BEGIN_CERTIFICATE: Final = "-----BEGIN CERTIFICATE-----"
@@ -105,9 +105,3 @@ def manifest(document: Document, settings: Settings, cluster: str | None) -> Doc
         "metadata": {"name": document["sha256"]},
         "spec": spec,
     }
-
-
-def to_yaml(document: Document) -> str:
-    """Return the object as YAML."""
-    text: str = yaml.safe_dump(document, sort_keys=False)
-    return text

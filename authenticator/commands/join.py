@@ -2,7 +2,9 @@
 
 It replaces the TLS bootstrap of the kubelet. Server and CA come from `bootstrap-kubelet.conf`; its
 credential requests the certificate. Then join writes `kubelet.conf`, complete and private. A crash
-at any moment leaves no kubelet.conf or a working one, and the next run continues.
+at any moment leaves no kubelet.conf or a working one, and the next run continues. A certificate
+that is cached already is used only if this machine obtained it: the host may have been reset, or
+its disk copied.
 
 The certificate is obtained for the exec info that client-go derives from the new kubeconfig, so the
 cache answers the first call of the kubelet. The file is JSON, which is also YAML: client-go reads
@@ -17,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from authenticator.clock import SystemClock
+from authenticator.commands import join_copied
 from authenticator.commands.run import (
     RESOLVE_SECONDS,
     CommandContext,
@@ -24,7 +27,7 @@ from authenticator.commands.run import (
     watchdog,
 )
 from authenticator.config import invocation, kubeconfig
-from authenticator.config.arguments import PROGRAM, Arguments
+from authenticator.config.command_line import PROGRAM, Arguments
 from authenticator.config.exec_info import CLUSTER_KEYS, ExecInfo, from_cluster, parse_exec_info
 from authenticator.config.invocation import Invocation
 from authenticator.config.kubeconfig import Kubeconfig
@@ -72,6 +75,7 @@ def run(context: CommandContext) -> int:
         plan = plan_join(arguments, launcher_path(context.program), os.uname().nodename)
     if plan is None:
         context.out.write(f"{arguments.kubeconfig} runs {PROGRAM} already\n")
+        join_copied.rejoin_if_copied(arguments.kubeconfig)
         return 0
     context.print_certificate(_join(plan, may_replace=arguments.replace))
     return 0
@@ -83,7 +87,7 @@ def _join(plan: JoinPlan, *, may_replace: bool) -> Credential:
     with watchdog(deadline), StateDirectory(plan.call.settings.state_dir) as directory:
         store = FileStore(directory, clock)
         with store.lock(deadline):
-            credential = obtain_and_record(plan.call, store, deadline, Trigger.REQUIRED)
+            credential = obtain_and_record(plan.call, store, deadline, Trigger.JOIN)
             write_kubeconfig(plan, may_replace=may_replace)
     return credential
 
@@ -110,7 +114,7 @@ def plan_join(arguments: Arguments, launcher: Path, hostname: str) -> JoinPlan |
     if _is_already_ours(path, may_replace=arguments.replace):
         return None
     source = _load_source(settings, path if arguments.replace else None)
-    cluster = _cluster(source, _extension(arguments.flags))
+    cluster = _cluster(source, arguments.proxy_url, _extension(arguments.flags))
     user = {
         "exec": {
             "apiVersion": _API_VERSION,
@@ -149,7 +153,9 @@ def _reachable_server(exec_info: ExecInfo, path: Path) -> Server:
         server = from_cluster(b"", _API_VERSION, invocation.exec_cluster(admin)).server
     except (KubeconfigUnusable, ExecInfoInvalid):
         return exec_info.server
-    return server if server.ca == exec_info.server.ca else exec_info.server
+    if server.ca != exec_info.server.ca:
+        return exec_info.server
+    return replace(server, proxy=server.proxy or exec_info.server.proxy)
 
 
 def write_kubeconfig(plan: JoinPlan, *, may_replace: bool) -> None:
@@ -211,9 +217,13 @@ def _extension(flags: Mapping[str, str]) -> dict[str, object]:
     return extension
 
 
-def _cluster(source: Kubeconfig, extension: dict[str, object]) -> dict[str, object]:
-    """Return the cluster of the source, its CA inline, with our settings."""
-    given = invocation.exec_cluster(source)
+def _cluster(
+    source: Kubeconfig, proxy: str | None, extension: dict[str, object]
+) -> dict[str, object]:
+    """Return the cluster of the source, its CA inline, with the proxy and our settings."""
+    given = dict(invocation.exec_cluster(source))
+    if proxy is not None:
+        given["proxy-url"] = proxy
     cluster = {key: given[key] for key in _COPIED_KEYS if given.get(key)}
     if extension:
         cluster["extensions"] = [{"name": invocation.EXEC_EXTENSION, "extension": extension}]

@@ -12,7 +12,7 @@ from typing import Final, TextIO
 from authenticator import wiring
 from authenticator.background import STDERR
 from authenticator.clock import SystemClock
-from authenticator.config.arguments import PROGRAM, Arguments
+from authenticator.config.command_line import PROGRAM, Arguments
 from authenticator.config.invocation import Invocation
 from authenticator.config.settings import Settings
 from authenticator.enroll.enroll import EnrollDependencies, Trigger, obtain_credential
@@ -57,7 +57,7 @@ class CommandContext:
             self.out.write(escape_unprintable(text))
 
     def print_certificate(self, credential: Credential) -> None:
-        """Print which node got a certificate, and its end."""
+        """Print the node name and when its certificate expires."""
         until = rfc3339(credential.not_after)
         self.out.write(f"{credential.node_name}: certificate until {until}\n")
 
@@ -101,7 +101,7 @@ def run_recorded(
     try:
         credential = work(wiring.build_dependencies(settings, store, clock, recorder))
     except CoolingDown:
-        raise  # the failure that started the cooldown is on record already
+        raise  # the failure that started the cooldown was reported already
     except Exception as error:
         _append_record(store, recorder.record("failed", error))
         raise

@@ -28,7 +28,7 @@ def run(context: CommandContext) -> int:
         with StateDirectory(serving.serving_directory(directory.path)) as serving_directory:
             store = FileStore(serving_directory, clock)
             if arguments.if_missing:
-                usable = serving.find_usable_certificate(call, store, clock)
+                usable = serving.find_usable_certificate(call, current, store, clock)
                 if usable is not None:
                     context.print_certificate(usable)
                     return 0

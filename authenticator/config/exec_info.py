@@ -8,14 +8,13 @@ client.authentication.k8s.io/v1 (v1beta1 differs in its name only).
 import base64
 import binascii
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from authenticator.errors import ExecInfoInvalid
-from authenticator.model import Server
+from authenticator.model import PEM_CERTIFICATE, Server
 
 EXEC_INFO_ENV: Final = "KUBERNETES_EXEC_INFO"
 API_VERSIONS: Final = frozenset(
@@ -30,11 +29,6 @@ CLUSTER_KEYS: Final = (
     "proxy-url",
     "disable-compression",
     "config",
-)
-
-
-_CERTIFICATE: Final = re.compile(
-    r"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----"
 )
 
 
@@ -151,7 +145,7 @@ def _certificates(value: object) -> str:
         data = base64.b64decode(value, validate=True) if isinstance(value, str) else b""
     except (binascii.Error, ValueError):
         raise ExecInfoInvalid("certificate-authority-data must be base64 of PEM") from None
-    blocks = _CERTIFICATE.findall(data.decode("ascii", "replace"))
+    blocks = PEM_CERTIFICATE.findall(data.decode("ascii", "replace"))
     if not blocks:
         raise ExecInfoInvalid(
             "the cluster has no CA: set certificate-authority or certificate-authority-data"
@@ -165,8 +159,7 @@ def is_same_cluster(one: Server, other: Server) -> bool:
     Two clusters may share a public CA. Then the API server answers 401 to the other cluster's
     certificate, and it is replaced.
     """
-    shared = set(_CERTIFICATE.findall(one.ca)) & set(_CERTIFICATE.findall(other.ca))
-    return one.url == other.url or bool(shared)
+    return one.url == other.url or not set(one.authorities()).isdisjoint(other.authorities())
 
 
 def encode_as_client_go(cluster: Mapping[str, object], api_version: str) -> bytes:

@@ -16,6 +16,8 @@ from common.node_identity import require_node_name, require_provider_id
 
 DEFAULT_STATE_DIR: Final = "/var/lib/kubelet-authenticator"
 DEFAULT_BOOTSTRAP_KUBECONFIG: Final = "/etc/kubernetes/bootstrap-kubelet.conf"
+DEFAULT_PCR_SIGNATURES: Final = "/run/systemd/tpm2-pcr-signature.json"
+"""systemd-stub takes it from the image of the kernel, and systemd-tmpfiles puts it here."""
 DEFAULT_EVENT_LOG: Final = "/sys/kernel/security/tpm0/binary_bios_measurements"
 DEFAULT_TIMEOUT_SECONDS: Final = 60
 MIN_EXPIRATION_SECONDS: Final = 600
@@ -144,6 +146,12 @@ SETTINGS: Final = (
         key="eventLogFile",
         parse=_absolute,
         help=f"the firmware's event log; default: {DEFAULT_EVENT_LOG}",
+        metavar="FILE",
+    ),
+    Setting(
+        key="pcrSignatureFile",
+        parse=_absolute,
+        help=f"the image vendor's signatures of PCR values; default: {DEFAULT_PCR_SIGNATURES}",
         metavar="FILE",
     ),
     Setting(

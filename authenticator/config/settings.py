@@ -11,6 +11,7 @@ from typing import Final, cast
 from authenticator.config.setting_table import (
     DEFAULT_BOOTSTRAP_KUBECONFIG,
     DEFAULT_EVENT_LOG,
+    DEFAULT_PCR_SIGNATURES,
     DEFAULT_STATE_DIR,
     DEFAULT_TIMEOUT_SECONDS,
     SETTINGS,
@@ -43,6 +44,7 @@ class Settings:
     endorsement_key_type: KeyType
     endorsement_password_file: Path | None
     event_log_file: Path
+    pcr_signature_file: Path
     timeout_seconds: int
     signer_name: str
     expiration_seconds: int | None
@@ -59,7 +61,7 @@ class Settings:
     def with_provider_identity(
         self, query: Callable[[str], Identity], cached_name: str | None = None
     ) -> "Settings":
-        """Return settings that need no provider: `query` is called for what is not set.
+        """Return complete settings: what is not set comes from `query`, the provider.
 
         Where neither settings nor provider name the node, it keeps `cached_name`, the name in its
         certificate, else gets the host name. Raises what `query` raises, and ConfigurationInvalid
@@ -107,15 +109,35 @@ class Settings:
             raise ConfigurationInvalid(f"{self.endorsement_password_file}: {error}") from error
 
     def event_log(self) -> bytes | None:
-        """Return the firmware's event log, None if it does not exist: the signer decides then."""
+        """Return the firmware's event log; `None` if the file cannot be read.
+
+        The signer decides whether the policy needs one.
+        """
         # Imported here: the module loads `cryptography`, which a cached credential does not need.
         from common.evidence import MAX_EVENT_LOG  # noqa: PLC0415
 
-        try:
-            with self.event_log_file.open("rb") as file:
-                return file.read(MAX_EVENT_LOG + 1)
-        except OSError:
-            return None
+        return _read_optional(self.event_log_file, MAX_EVENT_LOG)
+
+    def pcr_signatures(self) -> bytes | None:
+        """Return the signatures of PCR values that the vendor of the boot image made.
+
+        `None` if the file cannot be read or is larger than an answer may have. The signer decides
+        whether the policy needs them.
+        """
+        from common.evidence import MAX_PCR_SIGNATURES  # noqa: PLC0415 - as above
+
+        signatures = _read_optional(self.pcr_signature_file, MAX_PCR_SIGNATURES)
+        is_too_large = signatures is not None and len(signatures) > MAX_PCR_SIGNATURES
+        return None if is_too_large else signatures
+
+
+def _read_optional(path: Path, limit: int) -> bytes | None:
+    """Return a file, cut one byte above the limit; `None` if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(limit + 1)
+    except OSError:
+        return None
 
 
 def _with_valid_name(settings: Settings, cached_name: str | None) -> Settings:
@@ -164,6 +186,7 @@ def resolve(
         endorsement_key_type=cast("KeyType", values.get("endorsementKeyType", "auto")),
         endorsement_password_file=cast("Path | None", values.get("endorsementPasswordFile")),
         event_log_file=_path(values, "eventLogFile", DEFAULT_EVENT_LOG),
+        pcr_signature_file=_path(values, "pcrSignatureFile", DEFAULT_PCR_SIGNATURES),
         timeout_seconds=cast("int", values.get("timeoutSeconds", DEFAULT_TIMEOUT_SECONDS)),
         signer_name=CLIENT_SIGNER,
         expiration_seconds=cast("int | None", values.get("expirationSeconds")),

@@ -17,6 +17,9 @@ from common.names import (
     SUPPORTED_VERSIONS_ANNOTATION,
 )
 
+CREDENTIAL_UNKNOWN: Final = "RequesterCredentialUnknown"
+"""Reason with which the signer denies a request that was filed with an old certificate (K4)."""
+
 MAX_MESSAGE_CHARS: Final = 300
 """Characters of a foreign message that are displayed."""
 

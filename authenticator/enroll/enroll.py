@@ -2,14 +2,15 @@
 
 Everything here runs under the store's lock, and uses what another call achieved meanwhile. A
 request to the API server is made with the current certificate while that is valid, and with the
-bootstrap credential when no certificate exists or it is refused. The cluster's entry credential is
-the last one: it is used when there is no bootstrap credential, or that is refused as well. After a
+bootstrap credential when no certificate exists, the API server refuses it, or the signer no longer
+knows it, as on a machine that was restored from a snapshot. The cluster's entry credential is the
+last one: it is used when there is no bootstrap credential, or that is refused as well. After a
 failure, a cooldown keeps a node that cannot succeed from flooding the API server. A new certificate
 replaces a valid one only after the API server accepted it.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
@@ -18,27 +19,31 @@ from typing import TYPE_CHECKING, Final
 
 from authenticator.config.invocation import Invocation
 from authenticator.enroll import trial
+from authenticator.enroll.csr_status import CREDENTIAL_UNKNOWN
 from authenticator.enroll.fingerprint import digest, identity, relevant_settings, with_fingerprint
 from authenticator.errors import (
     BootstrapCredentialUnusable,
+    ClientCertificateUnusable,
+    RequestDenied,
     StateDirectoryUnwritable,
     Unauthorized,
 )
+from authenticator.late_imports import late_imports
 from authenticator.model import (
     ApiCredential,
     CertificateSpec,
     Clock,
     CsrApi,
     Deadline,
-    KeyPair,
-    PhaseTimer,
     Server,
 )
 from authenticator.providers.provider import Identity
 from authenticator.state import cooldown
 from authenticator.state.credential import Credential, Freshness, freshness
-from authenticator.state.store import Store
+from authenticator.state.run_record import RunRecorder
+from authenticator.state.store import FileStore
 from authenticator.tpm.device import Tpm
+from common.errors import AttestationError
 from common.names import CLIENT_USAGES
 
 if TYPE_CHECKING:
@@ -46,6 +51,7 @@ if TYPE_CHECKING:
 
 MAX_KNOWN_CALLS: Final = 8
 _REFUSED: Final = "the API server does not accept the current certificate (401)"
+_UNKNOWN: Final = "the signer has issued other certificates to this node since the current one"
 _logger = logging.getLogger(__name__)
 
 
@@ -54,10 +60,14 @@ class Trigger(Enum):
 
     REQUIRED = "required"
     """A call has no credential to return, so any certificate that works is sufficient."""
+    JOIN = "join"
+    """A kubeconfig is about to name this machine: a certificate of this machine is sufficient."""
     RENEWAL_DUE = "renewal-due"
     """The renewal point has passed, or the certificate was obtained for another exec info."""
     UNAUTHORIZED_SUSPECTED = "unauthorized-suspected"
     """A process asked again early, as after a 401: try the certificate, replace it if refused."""
+    WRITES_REFUSED = "writes-refused"
+    """The admission policy for ended certificates refuses writes with the certificate."""
     FORCED = "forced"
     """An operator wants a new certificate now."""
 
@@ -67,23 +77,24 @@ class EnrollDependencies:
     """The interfaces to the outside that a call uses."""
 
     clock: Clock
-    store: Store
+    store: FileStore
     connect: Callable[[Server, ApiCredential, Deadline], CsrApi]
     open_tpm: Callable[[Deadline], AbstractContextManager[Tpm]]
     load_bootstrap: Callable[[Path], ApiCredential]
     query_provider: Callable[[str, Deadline], Identity]
     event_log: Callable[[], bytes | None]
+    pcr_signatures: Callable[[], bytes | None]
     token_hex: Callable[[], str]
     jitter: Callable[[], float]
-    phases: PhaseTimer
+    phases: RunRecorder
 
     def exchange_dependencies(
-        self, api: CsrApi, validate_certificate: Callable[[KeyPair], None]
+        self, api: CsrApi, validate_certificate: "Callable[[exchange.IssuedCredential], None]"
     ) -> "exchange.ExchangeDependencies":
         """Return the dependencies of an exchange, for one requester and one kind of certificate."""
         # Imported here: it loads `cryptography`, which calls that begin no exchange do not need.
-        from authenticator.enroll import exchange  # noqa: PLC0415
-
+        with late_imports():
+            from authenticator.enroll import exchange  # noqa: PLC0415
         return exchange.ExchangeDependencies(
             clock=self.clock,
             store=self.store,
@@ -91,6 +102,7 @@ class EnrollDependencies:
             validate_certificate=validate_certificate,
             open_tpm=self.open_tpm,
             event_log=self.event_log,
+            pcr_signatures=self.pcr_signatures,
             token_hex=self.token_hex,
             jitter=self.jitter,
             phases=self.phases,
@@ -120,50 +132,56 @@ class _Enrollment:
         self._deps = deps
         self._deadline = deadline
         self._cached = deps.store.load_credential()
-        self._current = invocation.matches(self._cached)
+        self._current: Credential | None = None
 
     def run(self, trigger: Trigger) -> Credential:
         """Return the cached credential if it is sufficient, else enroll."""
-        current = self._current
-        refused = current is not None and self._is_refused(current, trigger)
-        if current is not None and not refused and self._is_sufficient(current, trigger):
+        if trigger is Trigger.JOIN:
+            self._resolve_identity(None)
+            self._ignore_other_machine()
+        current = self._current = self._invocation.matches(self._cached)
+        refusal = None if current is None else self._find_refusal(current, trigger)
+        if current is not None and refusal is None and self._is_sufficient(current, trigger):
             return current
-        sources = self._sources(refused=refused)
+        sources = self._sources(refused=refusal is not None)
         if trigger is not Trigger.FORCED:
             cooldown.check(self._deps.store, self._deps.clock, sources.fingerprint)
         self._resolve_identity(current)
         try:
-            return self._store(self._enroll_with_fallback(sources, refused=refused), current)
+            return self._store(self._enroll_with_fallback(sources, refusal), current)
         except Exception as error:
             self._start_cooldown(error, sources.fingerprint)
             raise
 
-    def _is_refused(self, current: Credential, trigger: Trigger) -> bool:
-        """Try a certificate that may not work any more; return whether the API server says 401.
+    def _find_refusal(self, current: Credential, trigger: Trigger) -> AttestationError | None:
+        """Try a certificate that may not work any more; return why it cannot be used, else None.
 
         The node's clock alone never makes a certificate worthless: it may be days ahead.
         """
         expired = self._freshness(current) is Freshness.EXPIRED
         if not expired and trigger is not Trigger.UNAUTHORIZED_SUSPECTED:
-            return False
+            return None
         fingerprint = self._sources(refused=True).fingerprint
         if trigger is not Trigger.FORCED:  # refused a moment ago: do not ask again
             cooldown.check(self._deps.store, self._deps.clock, fingerprint)
         try:
             with self._deps.phases.phase("trial of the current certificate"):
                 accepted = trial.is_accepted(self._connect(current.key_pair))
+        except ClientCertificateUnusable as error:
+            _logger.warning("the cached certificate is not used: %s", error.message)
+            return error
         except Exception as error:
             self._start_cooldown(error, fingerprint)
             raise
         if not accepted:
             _logger.warning(_REFUSED)
-            return True
+            return Unauthorized(_REFUSED)
         if expired:
             _logger.warning(
                 "the certificate has expired by this node's clock, but the API server accepts it:"
                 " correct the clock"
             )
-        return False
+        return None
 
     def _start_cooldown(self, error: Exception, fingerprint: str) -> None:
         deps = self._deps
@@ -171,21 +189,38 @@ class _Enrollment:
 
     def _is_sufficient(self, current: Credential, trigger: Trigger) -> bool:
         match trigger:
-            case Trigger.REQUIRED:
+            case Trigger.REQUIRED | Trigger.JOIN:
                 return True
             case Trigger.RENEWAL_DUE:
                 known = self._invocation.is_known_to(current)
                 return known and self._freshness(current) is Freshness.FRESH
             case Trigger.UNAUTHORIZED_SUSPECTED:
                 return self._freshness(current) is Freshness.FRESH
-            case Trigger.FORCED:
+            case Trigger.WRITES_REFUSED | Trigger.FORCED:
                 return False
 
     def _freshness(self, credential: Credential) -> Freshness:
         return freshness(credential, self._deps.clock.now())
 
+    def _ignore_other_machine(self) -> None:
+        """Ignore a cached certificate of another node: of a reset host, or from a copied disk."""
+        cached, settings = self._cached, self._invocation.settings
+        if cached is None or cached.is_of(settings.node_name, settings.required_provider_id()):
+            return
+        _logger.warning(
+            "the state directory has the certificate of node %s (provider ID %s), and this machine"
+            " is node %s: a new certificate is requested",
+            cached.node_name,
+            cached.provider_id,
+            settings.node_name,
+        )
+        self._cached = None
+
     def _resolve_identity(self, current: Credential | None) -> None:
-        """Query the provider, if the settings name one: an exchange is about to begin."""
+        """Find out who this machine is: an exchange is about to begin.
+
+        Raises what a query of the provider raises, and ConfigurationInvalid.
+        """
 
         def query(provider: str) -> Identity:
             with self._deps.phases.phase("provider"):
@@ -193,6 +228,9 @@ class _Enrollment:
 
         settings = self._invocation.settings.with_provider_identity(
             query, None if current is None else current.node_name
+        )
+        settings = replace(
+            settings, provider_id=settings.required_provider_id(), provider_id_file=None
         )
         self._invocation = replace(self._invocation, settings=settings)
 
@@ -225,43 +263,66 @@ class _Enrollment:
             return error
 
     def _enroll_with_fallback(
-        self, sources: "_Sources", *, refused: bool
+        self, sources: "_Sources", refusal: AttestationError | None
     ) -> "exchange.IssuedCredential":
-        """Run the exchange with the certificate; if refused, with the next credential."""
-        settings = self._invocation.settings
+        """Run the exchange with the certificate; if refused, with the next credential.
+
+        `refusal` is why the certificate was refused already.
+        """
+        cause = refusal or BootstrapCredentialUnusable("there is no certificate")
         certificate = sources.certificate
-        if certificate is not None and certificate.node_name == settings.node_name:
+        if certificate is not None and certificate.node_name == self._invocation.settings.node_name:
             try:
                 return self._exchange(certificate.key_pair)
             except Unauthorized:
-                refused = True
-                _logger.warning("%s: the bootstrap credential is used", _REFUSED)
-        cause = _REFUSED if refused else "there is no certificate"
-        path = settings.bootstrap_kubeconfig
+                cause = Unauthorized(_REFUSED)
+            except ClientCertificateUnusable as error:
+                cause = error
+            except RequestDenied as error:
+                if error.detail != CREDENTIAL_UNKNOWN:
+                    raise
+                cause = RequestDenied(f"{_UNKNOWN} ({error.message})", detail=error.detail)
+            _logger.warning("%s: the bootstrap credential is used", cause.message)
+        return self._enroll_with_bootstrap(sources.bootstraps, cause)
+
+    def _enroll_with_bootstrap(
+        self,
+        sources: Sequence[ApiCredential | BootstrapCredentialUnusable],
+        cause: AttestationError,
+    ) -> "exchange.IssuedCredential":
+        """Run the exchange with the first source that the API server accepts.
+
+        `cause` is why no certificate is used.
+        """
+        path = self._invocation.settings.bootstrap_kubeconfig
         refusal: Unauthorized | None = None
         problems: list[str] = []
-        for source in sources.bootstraps:
+        for source in sources:
             if isinstance(source, BootstrapCredentialUnusable):
                 problems.append(source.message)
                 continue
             try:
                 return self._exchange(source)
+            except ClientCertificateUnusable as error:
+                problems.append(error.message)
             except Unauthorized as error:
                 refusal = error
         if refusal is not None:
             raise Unauthorized(
-                f"{cause}, and the API server does not accept the bootstrap credential (401);"
-                f" put a new bootstrap token (kubeadm token create) into {path}"
+                f"{cause.message}, and the API server does not accept the bootstrap credential"
+                f" (401); put a new bootstrap token (kubeadm token create) into {path}"
             ) from refusal
-        # After a 401 a cooldown has to follow; when nothing was sent, none does.
-        raise (Unauthorized if refused else BootstrapCredentialUnusable)(
-            f"{cause}, and there is no bootstrap credential: {problems[0]};"
-            f" put a kubeconfig with a new bootstrap token (kubeadm token create) at {path}"
+        # A 401 or a denial starts a cooldown. Without a certificate no request was sent, so
+        # BootstrapCredentialUnusable starts no cooldown.
+        raise type(cause)(
+            f"{cause.message}, and there is no bootstrap credential: {problems[0]};"
+            f" put a kubeconfig with a new bootstrap token (kubeadm token create) at {path}",
+            detail=cause.detail,
         )
 
     def _exchange(self, requester: ApiCredential) -> "exchange.IssuedCredential":
-        from authenticator.enroll import exchange  # noqa: PLC0415 - as in exchange_dependencies
-
+        with late_imports():
+            from authenticator.enroll import exchange  # noqa: PLC0415 - as above
         settings = self._invocation.settings
         spec = CertificateSpec(
             node_name=settings.node_name,
@@ -278,9 +339,13 @@ class _Enrollment:
         spec = with_fingerprint(spec, self._invocation.exec_info.server, requester)
         return exchange.run_exchange(spec, deps, self._deadline)
 
-    def _verify_with_api_server(self, pair: KeyPair) -> None:
+    def _verify_with_api_server(self, new: "exchange.IssuedCredential") -> None:
         """Require that the API server authenticates the new certificate as this node."""
-        trial.require_accepted(self._connect(pair), self._invocation.settings.node_name)
+        trial.require_accepted(
+            self._connect(new.pair),
+            self._invocation.settings.node_name,
+            new.issued.not_before,
+        )
 
     def _connect(self, requester: ApiCredential) -> CsrApi:
         return self._deps.connect(self._invocation.exec_info.server, requester, self._deadline)
@@ -298,14 +363,21 @@ class _Enrollment:
             exec_info=self._invocation.exec_info.raw,
             arguments=self._invocation.arguments,
             api_version=self._invocation.exec_info.api_version,
+            provider_id=self._invocation.settings.required_provider_id(),
             known_calls=(self._invocation.digest, *others)[:MAX_KNOWN_CALLS],
         )
         try:
             self._deps.store.save_credential(credential)
+        except StateDirectoryUnwritable as error:
+            _logger.warning("the new credential is served, but not stored: %s", error)
+            return credential
+        try:
             self._deps.store.delete_pending(new.fingerprint)
             self._deps.store.delete_cooldowns()
         except StateDirectoryUnwritable as error:
-            _logger.warning("the new credential is served, but not stored: %s", error)
+            _logger.warning(
+                "the new credential is stored; the exchange that has ended stays as well: %s", error
+            )
         return credential
 
 

@@ -21,8 +21,10 @@ What a step sends is on disk before it is sent, and CSRs are found by the names 
 - rebooted: the exchange is replaced, since its boot times mean nothing any more.
 
 Ages count in boot time from first sight, because the clocks of node and signer may differ
-(docs/protocol.md section 3). The API server is trusted with this exchange only: a false challenge
-makes a false answer, and a certificate is verified, then tried.
+(docs/protocol.md section 3). The challenge on the offer may be one that the signer made for another
+offer with this TPM's keys: the node cannot notice that. So the quote contains the digest of the
+node's own request, and such a quote is accepted for no other request. The first valid challenge is
+answered; later changes of the annotation are ignored. A certificate is verified, then tried.
 
 Client and serving certificates differ in what is requested, and in `validate_certificate`.
 """
@@ -57,13 +59,13 @@ from authenticator.model import (
     Deadline,
     KeyPair,
     PendingExchange,
-    PhaseTimer,
     backoff,
 )
-from authenticator.state.store import Store
-from authenticator.tpm.device import Tpm
+from authenticator.state.run_record import RunRecorder
+from authenticator.state.store import FileStore
+from authenticator.tpm.device import DeviceAttestationKey, Tpm
 from common import evidence
-from common.binding import answer_extra_data
+from common.binding import answer_extra_data, sha256
 from common.challenge import Challenge, decode_challenge
 from common.csr import build_pkcs10, decode_request, encode_request
 from common.errors import ApiServerUnavailable, StartOver
@@ -85,7 +87,7 @@ WATCH_TIMEOUT_SECONDS: Final = 30
 
 INITIAL_BACKOFF_SECONDS: Final = 0.25
 MAX_BACKOFF_SECONDS: Final = 5.0
-"""Pauses after calls that failed, or watches that ended at once without news."""
+"""Pauses after calls that failed, or watches that ended immediately without news."""
 
 QUIET_SECONDS: Final = 5
 """Seconds of one call, in which no reason is logged: most waits end by themselves."""
@@ -110,18 +112,20 @@ class ExchangeDependencies:
     """The interfaces that an exchange uses. `open_tpm` is called only when the TPM is needed."""
 
     clock: Clock
-    store: Store
+    store: FileStore
     api: CsrApi
-    validate_certificate: Callable[[KeyPair], None]
-    """Raises StartOver leaves when the new certificate does not serve its purpose, and
-    ApiServerUnavailable when the trial has to be repeated."""
+    validate_certificate: Callable[[IssuedCredential], None]
+    """Raises StartOver leaves when the new certificate does not serve its purpose,
+    ApiServerUnavailable when the trial has to be repeated, and other Unavailable leaves when a
+    later call has to repeat it."""
     open_tpm: Callable[[Deadline], AbstractContextManager[Tpm]]
     event_log: Callable[[], bytes | None]
+    pcr_signatures: Callable[[], bytes | None]
     token_hex: Callable[[], str]
     """128 random bits in hex."""
     jitter: Callable[[], float]
     """A random number from 0 to 1."""
-    phases: PhaseTimer
+    phases: RunRecorder
 
 
 def run_exchange(
@@ -129,7 +133,7 @@ def run_exchange(
 ) -> IssuedCredential:
     """Begin an exchange or resume the one on disk, until it ends or the deadline passes.
 
-    An expired exchange is not a failure: the next one begins at once if there is time. After
+    An expired exchange is not a failure: the next one begins immediately if there is time. After
     OfferUnanswered none begins: no signer runs, so the caller starts a cooldown. The caller holds
     the lock, and deletes the exchange from disk when the credential is stored. Raises what the
     interfaces raise, DeadlinePassed (with the signer's pending reason), StartOver leaves.
@@ -190,12 +194,14 @@ class _Exchange:
     def begin(self) -> PendingExchange:
         """Make a key and the offer for it, and store them."""
         with self._deps.open_tpm(self._deadline) as tpm:
-            endorsement_key = tpm.endorsement_key()
-            offer = evidence.Offer(
-                ek_public=endorsement_key.public,
-                ek_certificates=endorsement_key.certificates,
-                ak_public=tpm.attestation_key(),
-            )
+            endorsement_key, attestation_key = tpm.endorsement_key(), tpm.attestation_key()
+        offer = evidence.Offer(
+            ek_public=endorsement_key.public,
+            ek_certificates=endorsement_key.certificates,
+            ak_public=attestation_key.public,
+            ak_certificate=attestation_key.certificate,
+            ek_creation=_statement(attestation_key),
+        )
         key = issued_certificate.new_key()
         pkcs10 = build_pkcs10(
             key,
@@ -250,6 +256,7 @@ class _Exchange:
             extra_data = answer_extra_data(
                 secret,
                 name=pending.answer_name,
+                pkcs10_sha256=sha256(pkcs10),
                 expiration_seconds=self._spec.expiration_seconds,
                 usages=self._spec.usages,
             )
@@ -258,6 +265,8 @@ class _Exchange:
             ek_public=offer.ek_public,
             ek_certificates=offer.ek_certificates,
             ak_public=offer.ak_public,
+            ak_certificate=offer.ak_certificate,
+            ek_creation=offer.ek_creation,
             challenge=evidence.ChallengeReference(
                 uid=pending.offer_uid or "", issued_at=challenge.issued_at, key=challenge.key
             ),
@@ -265,6 +274,7 @@ class _Exchange:
             signature=quote.signature,
             pcrs=quote.pcrs,
             event_log=self._deps.event_log() if challenge.event_log else None,
+            pcr_signatures=self._deps.pcr_signatures(),
         )
         pending = replace(
             pending, answer=encode_request(pkcs10, evidence.encode_attestation_data(answer))
@@ -290,9 +300,13 @@ class _Exchange:
         self, issued: IssuedCertificate, pending: PendingExchange
     ) -> IssuedCredential:
         """Try the new certificate."""
-        pair = KeyPair(certificate=issued.chain, key=pending.key)
-        self._retry_while_unavailable(lambda: self._deps.validate_certificate(pair))
-        return IssuedCredential(issued=issued, pair=pair, fingerprint=self._spec.fingerprint)
+        new = IssuedCredential(
+            issued=issued,
+            pair=KeyPair(certificate=issued.chain, key=pending.key),
+            fingerprint=self._spec.fingerprint,
+        )
+        self._retry_while_unavailable(lambda: self._deps.validate_certificate(new))
+        return new
 
     def _require_clock(self, challenge: Challenge, pending: PendingExchange) -> None:
         """Require a clock that is not a day behind, before the answer causes a certificate.
@@ -365,7 +379,7 @@ class _Exchange:
         return WATCH_TIMEOUT_SECONDS
 
     def _throttle_idle_polls(self, *, idle: bool) -> None:
-        """Pause after a watch that ended at once without news, longer after each in a row."""
+        """Pause after a watch that ended immediately without news; each pause is longer."""
         if idle:
             wait = min(self._pause(self._idle_polls), self._deadline.remaining())
             self._deps.clock.sleep(max(0.0, wait))
@@ -393,3 +407,10 @@ class _Exchange:
 
     def _is_challenge_old(self, pending: PendingExchange) -> bool:
         return self._age(pending.challenge_seen or 0) > CHALLENGE_TTL_SECONDS
+
+
+def _statement(key: DeviceAttestationKey) -> evidence.Statement | None:
+    if key.endorsement_creation is None:
+        return None
+    attest, signature = key.endorsement_creation
+    return evidence.Statement(attest=attest, signature=signature)

@@ -13,8 +13,9 @@ from authenticator.model import ApiCredential, CertificateSpec, KeyPair, Server,
 def with_fingerprint(
     spec: CertificateSpec, server: Server, requester: ApiCredential
 ) -> CertificateSpec:
-    """Return the spec with its fingerprint: an exchange is resumed only for the same of all.
+    """Return the spec with its fingerprint.
 
+    An exchange is resumed only if spec, server and requester are unchanged.
     Other exec info fields do not matter, so two kubeconfigs of one node may share an exchange.
     """
     parts = asdict(replace(spec, fingerprint=""))
@@ -27,7 +28,7 @@ def relevant_settings(settings: Settings) -> Mapping[str, object]:
 
 
 def digest(*parts: object) -> str:
-    """Return a digest of values that JSON can hold, sets, paths and addresses."""
+    """Hash JSON values; sets, paths and addresses are written as lists and strings."""
 
     def encode(value: object) -> object:
         return sorted(map(str, value)) if isinstance(value, frozenset) else str(value)

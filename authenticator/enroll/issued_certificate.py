@@ -91,7 +91,7 @@ def verify_issued_certificate(
     )
 
 
-def verify_serving_chain(chain: bytes, client_chain: bytes, authorities: str) -> None:
+def verify_serving_chain(chain: bytes, client_chain: bytes, authorities: Sequence[str]) -> None:
     """Verify that the API server can be expected to accept a serving certificate.
 
     Either its issuer is that of the node's client certificate, which the API server accepts: where
@@ -104,16 +104,18 @@ def verify_serving_chain(chain: bytes, client_chain: bytes, authorities: str) ->
         verify_chain(chain, authorities)
 
 
-def verify_chain(chain: bytes, authorities: str) -> None:
-    """Verify that a chain, leaf first, leads to one of the authorities.
+def verify_chain(chain: bytes, authorities: Sequence[str]) -> None:
+    """Verify that a chain, leaf first, leads to one of the authorities, each a PEM certificate.
 
     Raises CertificateNotAccepted.
     """
-    try:
-        anchors = x509.load_pem_x509_certificates(authorities.encode())
-        certificates = x509.load_pem_x509_certificates(chain)
-    except ValueError as error:
-        raise CertificateNotAccepted("the kubeconfig's CA cannot be read") from error
+    anchors = []
+    for authority in authorities:
+        with contextlib.suppress(ValueError):
+            anchors.append(x509.load_pem_x509_certificate(authority.encode()))
+    if not anchors:
+        raise CertificateNotAccepted("the kubeconfig's CA cannot be read")
+    certificates = x509.load_pem_x509_certificates(chain)
     for position, certificate in enumerate(certificates):
         if _issuer(certificate, anchors) is not None:
             return

@@ -20,11 +20,17 @@ from authenticator.config.invocation import Invocation
 from authenticator.config.settings import Settings
 from authenticator.enroll.enroll import EnrollDependencies
 from authenticator.enroll.fingerprint import with_fingerprint
-from authenticator.errors import ClientCertificateMissing, ConfigurationInvalid, Unauthorized
+from authenticator.errors import (
+    ClientCertificateMissing,
+    ClientCertificateUnusable,
+    ConfigurationInvalid,
+    Unauthorized,
+)
+from authenticator.late_imports import late_imports
 from authenticator.model import Address, CertificateSpec, Clock, Deadline, KeyPair
 from authenticator.state import cooldown
 from authenticator.state.credential import Credential, Freshness, freshness
-from authenticator.state.store import Store
+from authenticator.state.store import FileStore
 from common.errors import AttestationError
 from common.names import SERVING_SIGNER, SERVING_USAGES
 from common.node_identity import require_node_name
@@ -41,7 +47,7 @@ class _ServingRequest:
     """A requested serving certificate and its requester."""
 
     call: Invocation
-    """The kubelet's; its settings need no provider any more."""
+    """The call of the kubelet, with complete settings."""
     spec: CertificateSpec
     requester: KeyPair
 
@@ -86,15 +92,19 @@ def _as_address(text: str) -> IPv4Address | IPv6Address | None:
         return None
 
 
-def find_usable_certificate(call: Invocation, store: Store, clock: Clock) -> Credential | None:
+def find_usable_certificate(
+    call: Invocation, current: Credential | None, store: FileStore, clock: Clock
+) -> Credential | None:
     """Return the stored certificate while the kubelet can start with it, even if it is due.
 
+    That of another node than `current`, the client certificate, is left over on a reset host.
     Queries neither provider nor API server, so the kubelet's start does not wait for them.
     """
     cached = call.matches(store.load_credential())
     if cached is None or freshness(cached, clock.now()) is Freshness.EXPIRED:
         return None
-    return cached
+    is_left_over = current is not None and current.node_name != cached.node_name
+    return None if is_left_over else cached
 
 
 def obtain_serving_certificate(
@@ -185,19 +195,19 @@ def _exchange(
     request: _ServingRequest, deps: EnrollDependencies, deadline: Deadline
 ) -> "exchange.IssuedCredential":
     # Imported here: they load `cryptography`, which a certificate that is good does not need.
-    from authenticator.enroll import exchange, issued_certificate  # noqa: PLC0415
-
+    with late_imports():
+        from authenticator.enroll import exchange, issued_certificate  # noqa: PLC0415
     server = request.call.exec_info.server
-    exchange_deps = deps.exchange_dependencies(
-        deps.connect(server, request.requester, deadline),
-        validate_certificate=lambda pair: issued_certificate.verify_serving_chain(
-            pair.certificate, request.requester.certificate, server.ca
-        ),
-    )
     try:
+        exchange_deps = deps.exchange_dependencies(
+            deps.connect(server, request.requester, deadline),
+            validate_certificate=lambda new: issued_certificate.verify_serving_chain(
+                new.pair.certificate, request.requester.certificate, server.authorities()
+            ),
+        )
         return exchange.run_exchange(request.spec, exchange_deps, deadline)
-    except Unauthorized as error:
-        raise Unauthorized(
+    except (ClientCertificateUnusable, Unauthorized) as error:
+        raise type(error)(
             f"{error.message}; run kubelet-authenticator-tpm renew for a new client certificate"
         ) from error
 
@@ -215,6 +225,7 @@ def _store(
         exec_info=request.call.exec_info.raw,
         arguments=tuple(map(str, request.spec.names)),
         api_version=request.call.exec_info.api_version,
+        provider_id=request.spec.provider_id,
     )
     deps.store.save_credential(credential)
     deps.store.delete_pending(new.fingerprint)

@@ -11,6 +11,7 @@ import logging
 import os
 import ssl
 from collections.abc import Iterator, Mapping
+from email.utils import parsedate_to_datetime
 from http.client import HTTPException
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -19,15 +20,21 @@ from urllib3 import BaseHTTPResponse
 from urllib3.exceptions import HTTPError
 
 from authenticator.bounded_http import DEFAULT_HEADERS, bounded_pool, send_once
-from authenticator.errors import ApiResponseMalformed, ExecInfoInvalid, Unauthorized
+from authenticator.errors import (
+    ApiResponseMalformed,
+    ClientCertificateUnusable,
+    ExecInfoInvalid,
+)
 from authenticator.kube import objects
-from authenticator.kube.errors import error_for_exception, error_for_status
+from authenticator.kube.response_errors import error_for_exception, error_for_status
 from authenticator.model import ApiCredential, Csr, CsrRequest, Deadline, KeyPair, Server, Token
 from common.errors import ApiServerUnavailable, AttestationError
+from common.names import CREDENTIAL_POLICY
 
 CSRS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 SELF_SUBJECT_REVIEWS: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 SELF_SUBJECT_ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 CONNECT_SECONDS: Final = 10.0
 READ_SECONDS: Final = 20.0
 WATCH_GRACE_SECONDS: Final = 5.0
@@ -38,6 +45,8 @@ HEADERS: Final = {
     "Accept": "application/json",
     "Content-Type": "application/json",
 }
+CREATED: Final = 201
+FORBIDDEN: Final = 403
 CONFLICT: Final = 409
 GONE: Final = 410
 NOT_FOUND: Final = 404
@@ -52,7 +61,7 @@ class KubernetesApi:
     """A client of the API server with one credential, until a deadline."""
 
     def __init__(self, server: Server, requester: ApiCredential, deadline: Deadline) -> None:
-        """Prepare to connect. Raises ExecInfoInvalid, Unauthorized."""
+        """Prepare to connect. Raises ClientCertificateUnusable, ExecInfoInvalid."""
         self._url = server.url
         self._deadline = deadline
         self._pool = bounded_pool(
@@ -104,11 +113,35 @@ class KubernetesApi:
                 "the API server's SelfSubjectReview has no user name"
             ) from None
 
-    def server_date(self) -> str | None:
-        """Return the Date header of a response, to compare clocks."""
-        with self._request("GET", "/version", READ_SECONDS) as response:
-            date: str | None = response.headers.get("Date")
-            return date
+    def server_time(self) -> float | None:
+        """Return the time in the Date header of a response (RFC 9110, section 6.6.1)."""
+        with self._send("GET", "/version", READ_SECONDS) as response:
+            date = response.headers.get("Date")
+        try:
+            return parsedate_to_datetime(date or "").timestamp()
+        except (ValueError, TypeError, OverflowError):
+            return None
+
+    def is_ended_for_writes(self, node_name: str) -> bool:
+        """Return whether the admission policy for ended certificates refuses writes of this node.
+
+        Tries to create the node's own Lease, as a dry run. Admission comes before the conflict with
+        the Lease that exists. Any other refusal says nothing about the certificate.
+        """
+        body = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": node_name},
+        }
+        with self._send(
+            "POST", LEASES, READ_SECONDS, parameters={"dryRun": "All"}, body=body
+        ) as response:
+            content = b"".join(self._chunks(response))
+        if response.status == FORBIDDEN:
+            return CREDENTIAL_POLICY.encode() in content
+        if response.status not in {CREATED, CONFLICT}:
+            raise error_for_status(response.status, content)
+        return False
 
     def can_create_csrs(self) -> bool:
         """Return whether this requester may create CSRs, from a SelfSubjectAccessReview."""
@@ -130,7 +163,7 @@ class KubernetesApi:
 
         The object's own resourceVersion can be too old for a watch: if it has not changed since the
         API server started, or if many other objects have changed since. Each watch would then end
-        at once.
+        immediately.
         """
         document = self._json("GET", CSRS, parameters=_field_selector(name))
         csr = objects.decode_csr_list(document)
@@ -180,6 +213,22 @@ class KubernetesApi:
         allow: int = 0,
     ) -> BaseHTTPResponse:
         """Send a request; return the response if its status is 200, 201 or `allow`, else raise."""
+        response = self._send(method, path, silence, parameters=parameters, body=body)
+        if response.status in {200, 201, allow}:
+            return response
+        with response:
+            raise error_for_status(response.status, b"".join(self._chunks(response)))
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        silence: float,
+        *,
+        parameters: Mapping[str, str] | None = None,
+        body: object = None,
+    ) -> BaseHTTPResponse:
+        """Send a request; return the response, whatever its status."""
         query = "" if parameters is None else f"?{urlencode(parameters)}"
         try:
             response = send_once(
@@ -193,10 +242,7 @@ class KubernetesApi:
         except (HTTPError, HTTPException, OSError) as error:
             raise self._error_without_response(error) from error
         _logger.debug("%s %s: %d", method, path, response.status)
-        if response.status in {200, 201, allow}:
-            return response
-        with response:
-            raise error_for_status(response.status, b"".join(self._chunks(response)))
+        return response
 
     def _error_without_response(self, error: Exception) -> AttestationError:
         """Return the error for a request without response; at the deadline raise DeadlinePassed."""
@@ -242,20 +288,41 @@ def _field_selector(name: str) -> Mapping[str, str]:
 def _tls_context(server: Server, requester: ApiCredential) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # As Go does: every certificate of the CA bundle is a trust anchor.
+    # Every certificate of the CA bundle is a trust anchor, as in Go.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    try:
-        context.load_verify_locations(cadata=server.ca)
-    except (ssl.SSLError, ValueError) as error:
-        raise ExecInfoInvalid("the CA of the cluster cannot be read: correct kubeconfig") from error
+    _load_authorities(context, server)
     if isinstance(requester, KeyPair):
         try:
             _load_client_certificate(context, requester)
         except (ssl.SSLError, OSError) as error:
-            raise Unauthorized(
+            raise ClientCertificateUnusable(
                 "the client certificate and its key cannot be read or do not belong together"
             ) from error
     return context
+
+
+def _load_authorities(context: ssl.SSLContext, server: Server) -> None:
+    """Trust each certificate of the CA bundle that OpenSSL can read.
+
+    Raises `ExecInfoInvalid`: OpenSSL can read none of them.
+    """
+    authorities = server.authorities()
+    unreadable = 0
+    for authority in authorities:
+        try:
+            context.load_verify_locations(cadata=authority)
+        except (ssl.SSLError, ValueError):
+            unreadable += 1
+    if unreadable == len(authorities):
+        raise ExecInfoInvalid(
+            "no certificate in the CA of the cluster can be read: correct the kubeconfig"
+        )
+    if unreadable:
+        _logger.warning(
+            "%d of the %d certificates in the CA of the cluster cannot be read, and are ignored",
+            unreadable,
+            len(authorities),
+        )
 
 
 def _load_client_certificate(context: ssl.SSLContext, pair: KeyPair) -> None:

@@ -14,7 +14,7 @@ from authenticator.providers.provider import Factory, Identity, Provider
 from common.errors import AttestationError
 from common.node_identity import require_node_name, require_provider_id
 
-GROUP: Final = "kubelet_authenticator_tpm.providers"
+GROUP: Final = "node_attestation.providers"
 _ALTERNATIVE: Final = "(or set providerID, --provider-id, and nodeName, --node-name, instead)"
 
 

@@ -23,7 +23,7 @@ from authenticator.errors import (
 )
 from authenticator.model import Clock, Cooldown, backoff
 from authenticator.state.run_record import describe_error
-from authenticator.state.store import Store
+from authenticator.state.store import FileStore
 from common.errors import StartOver
 
 INITIAL_COOLDOWN_SECONDS: Final = 2.0
@@ -44,7 +44,7 @@ _NO_COOLDOWN: Final = (
     DeadlinePassed,
     ExchangeExpired,
 )
-"""Nothing was sent, or the exchange itself took its time: the next one may begin at once."""
+"""Nothing was sent, or the exchange itself took its time: the next one may begin immediately."""
 
 _REFUSALS: Final = (Unauthorized, Forbidden, Invalid, StartOver)
 _logger = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ def _longest(error: Exception) -> float:
     return MAX_OUTAGE_COOLDOWN_SECONDS
 
 
-def check(store: Store, clock: Clock, fingerprint: str) -> None:
+def check(store: FileStore, clock: Clock, fingerprint: str) -> None:
     """Raise CoolingDown while the cooldown of this fingerprint lasts."""
     last = store.load_cooldown(fingerprint)
     left = 0.0 if last is None else remaining(last, clock)
@@ -84,7 +84,9 @@ def check(store: Store, clock: Clock, fingerprint: str) -> None:
         )
 
 
-def start(error: Exception, store: Store, clock: Clock, fingerprint: str, jitter: float) -> None:
+def start(
+    error: Exception, store: FileStore, clock: Clock, fingerprint: str, jitter: float
+) -> None:
     """Store the cooldown that this error calls for, longer after each failure in a row."""
     last = store.load_cooldown(fingerprint)
     same_boot = last is not None and last.boot_id == clock.boot_id()

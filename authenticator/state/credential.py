@@ -56,8 +56,14 @@ class Credential:
     exec_info: bytes
     arguments: tuple[str, ...]
     api_version: str
+    provider_id: str | None = None
+    """Of the machine that obtained it; `None` in files of versions that did not record it."""
     known_calls: tuple[str, ...] = ()
     """Digests of the exec infos that this certificate or an earlier one was obtained for."""
+
+    def is_of(self, node_name: str, provider_id: str) -> bool:
+        """Return whether the machine with this identity obtained the certificate."""
+        return self.node_name == node_name and self.provider_id in {None, provider_id}
 
     @property
     def lifetime(self) -> int:
@@ -138,6 +144,7 @@ def encode(credential: Credential) -> bytes:
         "notBefore": credential.not_before,
         "notAfter": credential.not_after,
         "received": credential.received_at,
+        "providerID": credential.provider_id,
         "calls": credential.known_calls,
     }
     joined = "\0".join(credential.arguments).encode("utf-8", "surrogateescape")
@@ -181,6 +188,7 @@ def _parse(content: bytes) -> Credential:
         exec_info=bytes.fromhex(exec_info.decode()),
         arguments=tuple(arguments.split("\0")) if arguments else (),
         api_version=api_version.decode(),
+        provider_id=details.get("providerID") and str(details["providerID"]),
         known_calls=tuple(map(str, details.get("calls", ()))),
     )
 

@@ -3,7 +3,8 @@
 The directory is opened once and every file is opened through its descriptor, so renaming it or
 putting links into it has no effect. A file is used only if it is a regular file of this user that
 no other user may write. A file that others may read is used with a warning, and its mode becomes
-0600: only this program can have written its content. A file is replaced by one rename after its
+0600: only this program can have written its content. In a directory of another user, files of this
+user are read, but none is written. A file is replaced by one rename after its
 bytes are on disk, and the directory is synced after that: a kill or a power cut leaves the old file
 or the new one.
 """
@@ -40,12 +41,12 @@ _logger = logging.getLogger(__name__)
 class StateDirectory:
     """An open state directory."""
 
-    __slots__ = ("_fd", "path")
+    __slots__ = ("_fd", "_is_own", "path")
 
     def __init__(self, path: Path) -> None:
         """Open the directory; create it with mode 0700 if it does not exist.
 
-        Raises StateDirectoryUnsafe, StateDirectoryUnwritable.
+        Raises StateDirectoryUnsafe if it is a link, and StateDirectoryUnwritable.
         """
         self.path = path
         try:
@@ -58,11 +59,9 @@ class StateDirectory:
                     f"state directory {path} is a link: set stateDir to the directory it leads to"
                 ) from error
             raise StateDirectoryUnwritable(f"state directory {path}: {error.strerror}") from error
-        try:
-            self._require_own()
-        except BaseException:
-            os.close(self._fd)
-            raise
+        self._is_own = os.fstat(self._fd).st_uid == os.geteuid()
+        if self._is_own:
+            self._close_to_others()
 
     def __enter__(self) -> Self:
         return self
@@ -94,14 +93,17 @@ class StateDirectory:
         """Replace a file by one with this content. Raises StateDirectoryUnwritable.
 
         The caller holds the lock: the temporary file always has the same name.
+        Raises StateDirectoryUnsafe.
         """
+        self.require_own()
         try:
             _replace(self._fd, name, content)
         except OSError as error:
             raise StateDirectoryUnwritable(f"{self.path / name}: {error.strerror}") from error
 
     def remove(self, name: str) -> None:
-        """Remove a file if it is there. Raises StateDirectoryUnwritable."""
+        """Remove a file if it is there. Raises StateDirectoryUnsafe, StateDirectoryUnwritable."""
+        self.require_own()
         try:
             _unlink(self._fd, name)
             os.fsync(self._fd)
@@ -111,8 +113,10 @@ class StateDirectory:
     def open_log(self, name: str, limit: int) -> int:
         """Open a log for appending and return its descriptor.
 
-        A log over `limit` bytes is first renamed to `<name>.1`. Raises StateDirectoryUnwritable.
+        A log over `limit` bytes is first renamed to `<name>.1`.
+        Raises StateDirectoryUnsafe, StateDirectoryUnwritable.
         """
+        self.require_own()
         try:
             with contextlib.suppress(FileNotFoundError):
                 if os.stat(name, dir_fd=self._fd, follow_symlinks=False).st_size > limit:
@@ -130,35 +134,53 @@ class StateDirectory:
 
     @contextlib.contextmanager
     def lock(self, name: str, clock: Clock, deadline: Deadline) -> Iterator[None]:
-        """Hold the lock; wait for it until the deadline. Raises DeadlinePassed.
+        """Hold the lock; wait for it until the deadline.
+
+        Raises DeadlinePassed, StateDirectoryUnsafe, StateDirectoryUnwritable.
 
         The kernel releases it when its holder exits. The file stays: removing it would let two
         processes hold two locks of one name.
         """
+        self.require_own()
         flags = os.O_RDWR | os.O_CREAT | _SAFE
         try:
             fd = os.open(name, flags, FILE_MODE, dir_fd=self._fd)
         except OSError as error:
             raise StateDirectoryUnwritable(f"{self.path / name}: {error.strerror}") from error
         with os.fdopen(fd):
-            while not _try_lock(fd):
+            while not self._try_lock(name, fd):
                 if deadline.remaining() <= 0:
                     raise DeadlinePassed("another call still runs the exchange")
                 clock.sleep(LOCK_POLL_SECONDS)
             yield
 
-    def _require_own(self) -> None:
-        """Require that the directory is this user's, and close it to others.
+    def _try_lock(self, name: str, fd: int) -> bool:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError as error:  # for example ENOLCK on NFS
+            raise StateDirectoryUnwritable(
+                f"{self.path / name} cannot be locked: {error.strerror}; put the state directory"
+                " on a local disk"
+            ) from error
+        return True
+
+    def require_own(self) -> None:
+        """Require that the directory is this user's. Raises StateDirectoryUnsafe."""
+        if not self._is_own:
+            raise StateDirectoryUnsafe(
+                f"state directory {self.path} belongs to another user: remove it, or check its"
+                f" content and then run chown {os.geteuid()} and chmod 0700"
+            )
+
+    def _close_to_others(self) -> None:
+        """Give the directory the mode 0700.
 
         Another user who could write to it could move files, but not write one that is used here:
         used files belong to this user.
         """
         status = os.fstat(self._fd)
-        if status.st_uid != os.geteuid():
-            raise StateDirectoryUnsafe(
-                f"state directory {self.path} belongs to another user: remove it, or check its"
-                f" content and then run chown {os.geteuid()} and chmod 0700"
-            )
         if status.st_mode & 0o022:
             _logger.warning(
                 "state directory %s: others could write to it (mode %04o); now it has mode 0700",
@@ -217,11 +239,3 @@ def _replace(directory: int, name: str, content: bytes) -> None:
 def _unlink(directory: int, name: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(name, dir_fd=directory)
-
-
-def _try_lock(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

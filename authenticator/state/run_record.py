@@ -15,7 +15,7 @@ _logger = logging.getLogger(__name__)
 
 
 class RunRecorder:
-    """Records one run of the program; implements `model.PhaseTimer`."""
+    """Records one run of the program, and how long each of its phases takes."""
 
     __slots__ = ("_began", "_clock", "_phases", "_purpose", "_started")
 

@@ -25,9 +25,13 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
-from authenticator.errors import StateCorrupted, StateDirectoryUnwritable
+from authenticator.errors import (
+    StateCorrupted,
+    StateDirectoryUnsafe,
+    StateDirectoryUnwritable,
+)
 from authenticator.model import Clock, Cooldown, Deadline, PendingExchange
 from authenticator.state import credential as credential_file
 from authenticator.state.credential import Credential
@@ -52,7 +56,7 @@ BACKGROUND_LOG: Final = "background.log"
 REPEAT_CALL_SECONDS: Final = 10
 MAX_SERVED_PROCESSES: Final = 64
 MAX_ENTRIES: Final = 4
-"""Exchanges, and cooldowns, that are stored at once; the oldest ones are dropped."""
+"""Limit of the stored exchanges, and of the stored cooldowns; the oldest are deleted."""
 
 LOG_LIMIT: Final = 128 * 1024
 _SERVED: Final = re.compile(rb"^(\d{1,10}) (\d{1,12})$", re.MULTILINE)
@@ -60,62 +64,23 @@ _Entry = TypeVar("_Entry", PendingExchange, Cooldown)
 _logger = logging.getLogger(__name__)
 
 
-class Store(Protocol):
-    """What is stored between calls. Only the holder of the lock may save or delete.
-
-    Saving and deleting may raise `StateDirectoryUnwritable`; loading raises nothing.
-    """
-
-    def lock(self, deadline: Deadline) -> AbstractContextManager[None]:
-        """Hold the lock of the exchange; wait for it until the deadline. Raises DeadlinePassed."""
-        ...
-
-    def load_credential(self) -> Credential | None:
-        """Return the cached credential."""
-        ...
-
-    def save_credential(self, credential: Credential) -> None:
-        """Replace the credential, and forget which processes were served the previous one."""
-        ...
-
-    def load_pending(self, fingerprint: str) -> PendingExchange | None:
-        """Return the exchange in progress under this fingerprint, of any age."""
-        ...
-
-    def save_pending(self, pending: PendingExchange) -> None:
-        """Store the exchange in place of the one with its fingerprint; drop those that are over."""
-        ...
-
-    def delete_pending(self, fingerprint: str) -> None:
-        """Delete the exchange, and its key; drop those that are over."""
-        ...
-
-    def load_cooldown(self, fingerprint: str) -> Cooldown | None:
-        """Return the last cooldown under this fingerprint, ended or not."""
-        ...
-
-    def save_cooldown(self, cooldown: Cooldown) -> None:
-        """Store the cooldown in place of the one with its fingerprint."""
-        ...
-
-    def delete_cooldowns(self) -> None:
-        """Delete all cooldowns: they were for the credential that was just replaced."""
-        ...
-
-
 class FileStore:
-    """The store in a state directory."""
+    """What is stored between calls, in a state directory.
+
+    Only the holder of the lock may save or delete. Saving and deleting may raise
+    `StateDirectoryUnwritable`; loading raises nothing.
+    """
 
     def __init__(self, directory: StateDirectory, clock: Clock) -> None:
         self._directory = directory
         self._clock = clock
 
     def lock(self, deadline: Deadline) -> AbstractContextManager[None]:
-        """See `Store`."""
+        """Hold the lock of the exchange; wait for it until the deadline. Raises DeadlinePassed."""
         return self._directory.lock(LOCK, self._clock, deadline)
 
     def load_credential(self) -> Credential | None:
-        """See `Store`."""
+        """Return the cached credential."""
         try:
             content = self._directory.read(CREDENTIAL)
             return None if content is None else credential_file.decode(content)
@@ -124,8 +89,13 @@ class FileStore:
             return None
 
     def save_credential(self, credential: Credential) -> None:
-        """See `Store`."""
+        """Replace the credential, and forget which processes were served the previous one."""
         self._directory.write_atomic(CREDENTIAL, credential_file.encode(credential))
+        self._directory.remove(LAST_SERVED)
+
+    def discard_credential(self) -> None:
+        """Delete the credential, which is of another machine. Raises StateDirectoryUnwritable."""
+        self._directory.remove(CREDENTIAL)
         self._directory.remove(LAST_SERVED)
 
     def pending_exchanges(self) -> list[PendingExchange]:
@@ -133,15 +103,15 @@ class FileStore:
         return self._load(PENDING, decode_pending)
 
     def load_pending(self, fingerprint: str) -> PendingExchange | None:
-        """See `Store`."""
+        """Return the exchange in progress under this fingerprint, of any age."""
         return _find(self.pending_exchanges(), fingerprint)
 
     def save_pending(self, pending: PendingExchange) -> None:
-        """See `Store`."""
+        """Replace the stored exchange of this fingerprint; delete the exchanges that have ended."""
         self._save_pending([*self._other_pending(pending.fingerprint), pending])
 
     def delete_pending(self, fingerprint: str) -> None:
-        """See `Store`."""
+        """Delete the exchange and its key; delete the exchanges that have ended."""
         self._save_pending(self._other_pending(fingerprint))
 
     def cooldowns(self) -> list[Cooldown]:
@@ -149,16 +119,16 @@ class FileStore:
         return self._load(COOLDOWN, decode_cooldown)
 
     def load_cooldown(self, fingerprint: str) -> Cooldown | None:
-        """See `Store`."""
+        """Return the last cooldown under this fingerprint, ended or not."""
         return _find(self.cooldowns(), fingerprint)
 
     def save_cooldown(self, cooldown: Cooldown) -> None:
-        """See `Store`."""
+        """Replace the stored cooldown of this fingerprint."""
         others = [c for c in self.cooldowns() if c.fingerprint != cooldown.fingerprint]
         self._save(COOLDOWN, map(asdict, [*others, cooldown]))
 
     def delete_cooldowns(self) -> None:
-        """See `Store`."""
+        """Delete all cooldowns: they were for the credential that was just replaced."""
         self._directory.remove(COOLDOWN)
 
     def is_repeat_call(self, parent: int, now: int) -> bool:
@@ -177,7 +147,7 @@ class FileStore:
             latest = [*notes.items()][1 - MAX_SERVED_PROCESSES :]
             lines = [b"%d %d\n" % note for note in (*latest, (parent, now))]
             self._directory.write_atomic(LAST_SERVED, b"".join(lines))
-        except (StateCorrupted, StateDirectoryUnwritable):
+        except (StateCorrupted, StateDirectoryUnsafe, StateDirectoryUnwritable):
             return False
         return since is not None
 

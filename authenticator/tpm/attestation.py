@@ -9,7 +9,7 @@ Source: TCG EK Credential Profile 2.5, section 2.2.1 and annex B; TPM 2.0 Part 1
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -19,12 +19,20 @@ from authenticator.errors import (
     PcrBankNotAllocated,
     PcrSelectionUnsupported,
     PcrsUnstable,
+    TpmBusy,
     TpmFailed,
 )
-from authenticator.tpm.device import DeviceEndorsementKey, KeyType, Quote
-from authenticator.tpm.nv_certificates import split_chain
+from authenticator.tpm.device import (
+    DeviceAttestationKey,
+    DeviceEndorsementKey,
+    KeyType,
+    Quote,
+)
+from authenticator.tpm.nv_certificates import certificate_der, split_chain
 from authenticator.tpm.templates import (
     ATTESTATION_TEMPLATES,
+    CERTIFIED_ATTESTATION_KEY,
+    CERTIFIED_ATTESTATION_KEY_INDEX,
     NV_CHAIN_FIRST,
     NV_CHAIN_LAST,
     EndorsementTemplate,
@@ -100,8 +108,12 @@ class TpmCommands(Protocol):
         """Return the credential; raises CredentialNotForThisTpm."""
         ...
 
+    def certify_creation(self, template: PublicArea, key: LoadedKey) -> RawQuote:
+        """Make a primary key again, and sign with `key` that the TPM made it."""
+        ...
+
     def read_pcrs(self, selection: PcrSelection) -> Mapping[str, Mapping[int, bytes]]:
-        """Return the values of some of the selected PCRs; of none if none is allocated."""
+        """Return the values of some of the selected PCRs; empty if no bank is allocated."""
         ...
 
     def quote(self, key: LoadedKey, selection: PcrSelection, extra_data: bytes) -> RawQuote:
@@ -112,9 +124,13 @@ class TpmCommands(Protocol):
 class TpmAttestor:
     """`device.Tpm` on a TPM's commands."""
 
-    def __init__(self, commands: TpmCommands, key_type: KeyType) -> None:
+    def __init__(
+        self, commands: TpmCommands, key_type: KeyType, *, prefer_certified: bool = False
+    ) -> None:
+        """With `prefer_certified`, use the attestation key that a platform certified, if any."""
         self._commands = commands
         self._key_type = key_type
+        self._prefer_certified = prefer_certified
         self._templates: tuple[EndorsementTemplate, ...] = ()
         self._attestation_templates: tuple[PublicArea, ...] = ATTESTATION_TEMPLATES
 
@@ -131,14 +147,20 @@ class TpmAttestor:
             certificates=leaf + split_chain([self._commands.nv_contents(i) for i in chain]),
         )
 
-    def attestation_key(self) -> bytes:
+    def attestation_key(self) -> DeviceAttestationKey:
         """See `device.Tpm`."""
-        with self._attestation_key() as key:
-            return key.public
+        with self._attestation_key() as (key, certificate):
+            creation = self._endorsement_creation(key) if certificate is not None else None
+            return DeviceAttestationKey(
+                public=key.public, certificate=certificate, endorsement_creation=creation
+            )
 
     def activate_credential(self, credential_blob: bytes, encrypted_secret: bytes) -> bytes:
         """See `device.Tpm`."""
-        with self._endorsement_key() as (template, endorsement), self._attestation_key() as key:
+        with (
+            self._endorsement_key() as (template, endorsement),
+            self._attestation_key() as (key, _),
+        ):
             return self._commands.activate(
                 endorsement,
                 template,
@@ -150,15 +172,15 @@ class TpmAttestor:
     def quote(self, selection: Mapping[str, Sequence[int]], extra_data: bytes) -> Quote:
         """See `device.Tpm`."""
         pcr_selection = _normalize(selection)
-        with self._attestation_key() as key:
+        with self._attestation_key() as (key, _):
             for _ in range(_QUOTE_ATTEMPTS):
                 pcrs = self._read_pcrs(pcr_selection)
                 quote = self._commands.quote(key, pcr_selection, extra_data)
                 if _pcr_digest(pcrs) == _parse_attest(quote.attest).pcr_digest:
                     return Quote(attest=quote.attest, signature=quote.signature, pcrs=pcrs)
         raise PcrsUnstable(
-            "PCRs change faster than they can be read and quoted: have the policy of this cluster"
-            " leave out PCRs that a running system extends"
+            "PCRs change faster than they can be read and quoted: ask the operator of the signer to"
+            " remove PCRs that a running system extends from the policy"
         )
 
     @contextmanager
@@ -191,11 +213,47 @@ class TpmAttestor:
             ):
                 yield key
                 return
-        with self._commands.primary(template.public) as key:
+        with ExitStack() as stack:
+            try:
+                key = stack.enter_context(self._commands.primary(template.public))
+            except TpmBusy as error:
+                raise TpmBusy(
+                    f"{error.message}. Some TPMs need longer than timeoutSeconds for this key"
+                    f" (endorsement key {template.name}), at each attempt: make it persistent once,"
+                    f" at {template.persistent_handle:#x} (docs/node.md, The TPM), or set"
+                    " timeoutSeconds to 900",
+                    detail=error.detail,
+                ) from error
             yield key
 
     @contextmanager
-    def _attestation_key(self) -> Iterator[LoadedKey]:
+    def _attestation_key(self) -> Iterator[tuple[LoadedKey, bytes | None]]:
+        """Use the attestation key, and return its certificate if it has one."""
+        certificate = self._certificate()
+        if certificate:
+            with self._commands.persistent(CERTIFIED_ATTESTATION_KEY) as key:
+                if key is not None and _certifies(certificate, key.public):
+                    yield key, certificate
+                    return
+        with self._own_attestation_key() as key:
+            yield key, None
+
+    def _endorsement_creation(self, key: LoadedKey) -> tuple[bytes, bytes]:
+        """Let the certified key state that its TPM made the endorsement key."""
+        with self._endorsement_key() as (template, _):
+            pass
+        statement = self._commands.certify_creation(template.public, key)
+        return statement.attest, statement.signature
+
+    def _certificate(self) -> bytes:
+        """Return the certificate of the platform for an attestation key; empty without one."""
+        index = CERTIFIED_ATTESTATION_KEY_INDEX
+        if not self._prefer_certified or index not in self._commands.handles(index, index):
+            return b""
+        return self._commands.nv_contents(index)
+
+    @contextmanager
+    def _own_attestation_key(self) -> Iterator[LoadedKey]:
         """Make the attestation key from the first template that the TPM supports."""
         while self._attestation_templates:
             try:
@@ -219,9 +277,18 @@ class TpmAttestor:
                 raise PcrBankNotAllocated(
                     "the policy of the cluster requires PCRs of a bank that the TPM has not"
                     f" allocated ({', '.join(missing)}): allocate it in the firmware settings or"
-                    " with tpm2_pcrallocate, or have the policy changed"
+                    " with tpm2_pcrallocate, or ask the operator of the signer to change the policy"
                 )
         return {bank: {i: values[bank][i] for i in indices} for bank, indices in selection.items()}
+
+
+def _certifies(certificate: bytes, public: bytes) -> bool:
+    """Return whether the certificate has the RSA modulus of this key, as far as a node can tell."""
+    try:
+        unique = PublicArea.from_tpm2b(public).unique
+    except StructureMalformed:
+        return False
+    return isinstance(unique, bytes) and bool(unique) and unique in certificate_der(certificate)
 
 
 def _normalize(selection: Mapping[str, Sequence[int]]) -> PcrSelection:

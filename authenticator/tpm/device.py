@@ -33,6 +33,19 @@ class DeviceEndorsementKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceAttestationKey:
+    """The attestation key: a TPM2B_PUBLIC, and its certificate if the platform certified it.
+
+    `certificate` is the content of an NV index, as those of `DeviceEndorsementKey`.
+    """
+
+    public: bytes
+    certificate: bytes | None = None
+    endorsement_creation: tuple[bytes, bytes] | None = None
+    """With a certificate: TPMS_ATTEST and TPMT_SIGNATURE, that the TPM made the endorsement key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Quote:
     """PCR values and the quote over them; the two agree.
 
@@ -60,11 +73,11 @@ class Tpm(Protocol):
         """
         ...
 
-    def attestation_key(self) -> bytes:
-        """Return the TPM2B_PUBLIC of the attestation key.
+    def attestation_key(self) -> DeviceAttestationKey:
+        """Return the attestation key.
 
         The TPM makes the key from its template each time: the same one until the endorsement seed
-        changes.
+        changes. Where a platform has certified another key in this TPM, it may be that one.
         """
         ...
 

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from tpm2_pytss import ESAPI, TSS2_Exception
-from tpm2_pytss.constants import ESYS_TR, TPM2_CAP, TPM2_PT_NV, TPM2_SE, TPMA_NV
+from tpm2_pytss.constants import ESYS_TR, TPM2_ALG, TPM2_CAP, TPM2_PT_NV, TPM2_SE, TPMA_NV
 from tpm2_pytss.types import (
     TPM2B_DIGEST,
     TPM2B_ENCRYPTED_SECRET,
@@ -27,6 +27,7 @@ from tpm2_pytss.types import (
     TPM2B_SENSITIVE_CREATE,
     TPML_DIGEST,
     TPML_PCR_SELECTION,
+    TPMT_SIG_SCHEME,
 )
 
 from authenticator.errors import (
@@ -76,11 +77,13 @@ def open_tpm(
     *,
     key_type: KeyType = "auto",
     endorsement_auth: bytes = b"",
+    prefer_certified: bool = False,
     deadline: Deadline,
 ) -> Iterator[Tpm]:
     """Open the TPM at `tcti`, which is any TCTI configuration of tpm2-tss.
 
-    `endorsement_auth` is the password of the endorsement hierarchy; few machines have one.
+    `endorsement_auth` is the password of the endorsement hierarchy; few machines have one. With
+    `prefer_certified`, the attestation key is the one that a platform certified, if any.
     Raises TpmUnavailable, TpmBusy, TpmPermissionDenied, TpmConfigurationInvalid.
     """
     if len(endorsement_auth) > _MAX_AUTH_BYTES:
@@ -90,7 +93,7 @@ def open_tpm(
         )
     connection = _Connection(tcti, endorsement_auth, deadline)
     try:
-        yield TpmAttestor(connection, key_type)
+        yield TpmAttestor(connection, key_type, prefer_certified=prefer_certified)
     finally:
         connection.close()
 
@@ -200,6 +203,27 @@ class _Connection:
                 special=self._not_for_this_tpm,
             )
         return bytes(credential)
+
+    def certify_creation(self, template: PublicArea, key: LoadedKey) -> RawQuote:
+        """Make a primary key again, and sign with `key` that the TPM made it."""
+        area, _ = TPM2B_PUBLIC.unmarshal(template.to_tpm2b())
+        handle, _, _, creation_hash, ticket = self._command(
+            "TPM2_CreatePrimary",
+            lambda: self._esapi.create_primary(TPM2B_SENSITIVE_CREATE(), area, ESYS_TR.ENDORSEMENT),
+        )
+        with self._flushed(handle, self._esapi.flush_context):
+            attest, signature = self._command(
+                "TPM2_CertifyCreation",
+                lambda: self._esapi.certify_creation(
+                    ESYS_TR(key.handle),
+                    handle,
+                    b"",
+                    creation_hash,
+                    TPMT_SIG_SCHEME(scheme=TPM2_ALG.NULL),
+                    ticket,
+                ),
+            )
+        return RawQuote(attest=bytes(attest), signature=signature.marshal())
 
     def read_pcrs(self, selection: PcrSelection) -> Mapping[str, Mapping[int, bytes]]:
         """Return the values of as many of the selected PCRs as fit into one response."""

@@ -33,6 +33,11 @@ NV_CHAIN_FIRST: Final = 0x01C00100
 NV_CHAIN_LAST: Final = 0x01C001FF
 """NV indices of intermediate certificates (profile 2.2.1.5)."""
 
+CERTIFIED_ATTESTATION_KEY: Final = 0x81000003
+CERTIFIED_ATTESTATION_KEY_INDEX: Final = 0x01C101D0
+"""Persistent handle of the attestation key that Azure certifies, and NV index of its certificate
+(Azure, Trusted Launch and Confidential VM)."""
+
 POLICY_C: Final[Mapping[int, bytes]] = MappingProxyType(
     {
         TPM_ALG_SHA256: bytes.fromhex(
@@ -49,7 +54,10 @@ POLICY_C: Final[Mapping[int, bytes]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndorsementTemplate:
-    """One template of the profile, by its name there, with its NV index and persistent handle."""
+    """One endorsement key template of the TCG EK profile: its name (`L-1`) and its handles.
+
+    The handles are the NV index of the certificate and the persistent handle of the key.
+    """
 
     name: str
     certificate_index: int

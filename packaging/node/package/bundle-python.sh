@@ -29,7 +29,6 @@ cp --recursive "$python/lib" "$program/python/lib"
   find . -name __pycache__ -prune -exec rm -rf {} +
 )
 sed --in-place "1s|^#!/usr/bin/python3 |#!$interpreter |" "$program"/bin/*
-sed --in-place --expression "s|^/usr/bin/python3 |$interpreter |" \
-  --expression "s|$installed/lib |$installed/lib $installed/python/lib |" "$tree/scripts/postinstall.sh"
-sed --in-place --expression '/^      - python3 /d' \
-  --expression 's|^name: \(.*\)|name: \1-bundled\nconflicts: [\1]\nreplaces: [\1]\nprovides: [\1]|' "$tree/nfpm.yaml"
+sed --in-place --expression "s|/usr/bin/python3 |$interpreter |" \
+  --expression "s|unchecked-hash \$lib|& $installed/python/lib|" "$tree/scripts/postinstall.sh"
+sed --in-place '/^      - python3 /d' "$tree/nfpm.yaml"

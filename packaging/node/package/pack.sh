@@ -21,9 +21,17 @@ case $(uname -m) in
   aarch64) ARCHITECTURE=arm64 ;;
   *) echo "pack.sh: no package for $(uname -m)" >&2 && exit 1 ;;
 esac
-export SOURCE_DATE_EPOCH VERSION ARCHITECTURE
-
 cd "$tree"
+# The same package with another version: to install one in place of the other is an upgrade, which removes nothing.
+[ ! -d usr/lib/kubelet-authenticator-tpm/python ] || VERSION+=+bundled
+export SOURCE_DATE_EPOCH VERSION ARCHITECTURE
+gzip --best --no-name >debian/changelog.gz <<CHANGELOG
+$(sed -n 's/^name: //p' nfpm.yaml) ($VERSION) unstable; urgency=medium
+
+  * CHANGELOG.md of the project has the changes.
+
+ -- $(sed -n 's/^maintainer: //p' nfpm.yaml)  $(LC_ALL=C date --utc --rfc-email --date="@$SOURCE_DATE_EPOCH")
+CHANGELOG
 find . -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
 for format in ${3:-deb rpm}; do
   "$nfpm" package --config nfpm.yaml --packager $format --target "$destination" >/dev/null

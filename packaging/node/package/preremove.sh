@@ -5,8 +5,13 @@ case $1 in
   remove | 0) ;;
   *) exit 0 ;;
 esac
-if command -v systemctl >/dev/null; then
-  systemctl disable --quiet --now kubelet-authenticator-tpm-renew.timer kubelet-authenticator-tpm-serving.timer
+name=kubelet-authenticator-tpm
+timers="$name-recover.timer $name-renew.timer $name-serving.timer"
+if [ -d /run/systemd/system ]; then
+  systemctl disable --quiet --now $timers
+elif command -v systemctl >/dev/null; then
+  # In an image build no systemd runs that could stop them.
+  systemctl disable --quiet $timers
 fi
 find /usr/lib/kubelet-authenticator-tpm -name __pycache__ -prune -exec rm -rf {} +
 if grep -qs kubelet-authenticator-tpm /etc/kubernetes/kubelet.conf; then

@@ -83,11 +83,13 @@ install -D -m 644 --target-directory "$units/kubelet.service.d" $node/systemd/zz
 # The drop-in for attested serving certificates changes how each kubelet starts: an operator puts it into place.
 install -D -m 644 --target-directory "$program" $node/kubelet.env $node/systemd/zz-30-*.conf
 install -D -m 644 --target-directory "$share/man/man1" $node/man/kubelet-authenticator-tpm.1
+gzip --best --no-name "$share/man/man1/kubelet-authenticator-tpm.1"
 install -D -m 644 --target-directory "$share/bash-completion/completions" $node/completion/kubelet-authenticator-tpm
 install -D -m 644 $node/kubelet.conf "$share/doc/node-attestation-authenticator/examples/kubelet.conf"
 install -D -m 644 --target-directory "$share/doc/node-attestation-authenticator/examples" $node/kubelet.conf.d/*
-install -D -m 644 LICENSE "$share/doc/node-attestation-authenticator/copyright"
 install -D -m 644 --target-directory "$directory/etc/default" $node/default/kubelet-authenticator-tpm
 
+install -D -m 644 --target-directory "$directory/debian" $node/package/copyright
+install -m 644 LICENSE "$directory"
 install -D -m 755 --target-directory "$directory/scripts" $node/package/{pre,post}{install,remove}.sh
 install -m 644 $node/package/nfpm.yaml "$directory"

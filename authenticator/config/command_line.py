@@ -49,8 +49,10 @@ class Arguments:
     cluster: str | None = None
     certificate: bool = False
     if_due: bool = False
+    if_refused: bool = False
     if_missing: bool = False
     replace: bool = False
+    proxy_url: str | None = None
     addresses: tuple[str, ...] = ()
     dns: tuple[str, ...] = ()
 
@@ -209,6 +211,12 @@ def _add_renew(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--if-due", action="store_true", help="only when the renewal of the certificate is due"
     )
+    parser.add_argument(
+        "--if-refused",
+        action="store_true",
+        help="only when the admission policy for ended certificates refuses writes with the"
+        " certificate; exit code 1 if not, or if it cannot be replaced now",
+    )
 
 
 def _add_join(parser: argparse.ArgumentParser) -> None:
@@ -218,6 +226,12 @@ def _add_join(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also replace a kubeconfig with another credential; without a bootstrap kubeconfig"
         " that credential requests the certificate",
+    )
+    parser.add_argument(
+        "--proxy-url",
+        metavar="URL",
+        help="proxy to the API server, for this program and the kubelet; default: that of the"
+        " bootstrap kubeconfig. HTTPS_PROXY is not used",
     )
 
 
