@@ -1,6 +1,6 @@
 """Reads whether an API server allows what an access review asks."""
 
-from typing import Annotated, Final
+from typing import Annotated
 
 import msgspec
 
@@ -16,8 +16,6 @@ from signer.kube.decode import (
     decode,
     texts,
 )
-
-SUBJECT_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
 class _Status(Fields):

@@ -8,8 +8,7 @@ import base64
 from collections.abc import Mapping
 from datetime import datetime
 from http import HTTPStatus
-from typing import Annotated, Any, Final
-from urllib.parse import quote
+from typing import Annotated, Final
 
 import msgspec
 
@@ -23,8 +22,7 @@ from common.names import (
     SERVING_SIGNER,
 )
 from signer.errors import AccessReviewUnavailable, AnnotationsFull, CsrChanged
-from signer.kube.access_review import SUBJECT_REVIEWS, read_decided_review, read_requester
-from signer.kube.client import ApiClient, Response
+from signer.kube.access_review import read_decided_review, read_requester
 from signer.kube.decode import (
     MAX_ENTRIES,
     Fields,
@@ -38,9 +36,10 @@ from signer.kube.decode import (
     texts,
 )
 from signer.kube.events import COMPONENT, EventRecorder, ObjectReference
+from signer.kube.resources import CSRS, SUBJECT_ACCESS_REVIEWS
+from signer.kube.transport.client import MAY_HAVE_CHANGED, ApiClient, Response
 from signer.model import Condition, Csr, is_credential_id
 
-CSRS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 CREDENTIAL_ID_KEY: Final = "authentication.kubernetes.io/credential-id"
 """Key in a user's `extra` (Kubernetes 1.32 and later). The API server writes `spec.extra` of a CSR
 from its requester, whatever the requester put there."""
@@ -50,7 +49,6 @@ _MAX_MESSAGE: Final = 32 << 10
 """Characters of a condition's message: as metav1.Condition allows."""
 _Annotation = Annotated[str, msgspec.Meta(max_length=256 << 10)] | None
 """Kubernetes allows 256 KiB for all annotations of an object."""
-_CHANGED: Final = (HTTPStatus.OK, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 
 
 class _Condition(Fields):
@@ -91,7 +89,8 @@ class _Spec(Fields):
     groups: Texts = None
     extra: _Extra | None = None
     usages: Texts = None
-    expiration_seconds: int | None = None
+    expiration_seconds: Annotated[int, msgspec.Meta(ge=600, le=2**31 - 1)] | None = None
+    """Within the bounds of Kubernetes: a certificate can end so much later."""
 
 
 class _Status(Fields):
@@ -199,42 +198,40 @@ class CsrClient:
 
     def read(self, name: str) -> Csr | None:
         """Return the CSR from the API server, `None` if it does not exist."""
-        response = self._api.get(_path(name), accepted=(200, 404))
-        return None if response.status == HTTPStatus.NOT_FOUND else response.read(read_csr)
+        response = self._api.find(CSRS.object_path(name))
+        return None if response is None else response.read(read_csr)
 
     def may_create(self, csr: Csr, subresource: str) -> bool:
         """Return whether RBAC allows the requester a subresource of CSRs, for the CSR's signer.
 
-        Reads the CSR: the cache has neither `uid` nor `extra` of its requester.
-
-        Raises:
-            AccessReviewUnavailable: the API server does not decide.
-
+        Reads the CSR: the cache has neither `uid` nor `extra` of its requester. Raises
+        `AccessReviewUnavailable`: the API server does not decide.
         """
         try:
-            response = self._api.get(_path(csr.name), accepted=(200, 404))
-            if response.status == HTTPStatus.NOT_FOUND:
+            response = self._api.find(CSRS.object_path(csr.name))
+            if response is None:
                 raise CsrChanged("the CSR was deleted")
             uid, requester = response.read(read_requester)
             if uid != csr.uid:
                 raise CsrChanged("the CSR was created again")
-            review = self._api.create(SUBJECT_REVIEWS, _review(requester, csr, subresource))
+            body = _review(requester, csr, subresource)
+            review = self._api.create(SUBJECT_ACCESS_REVIEWS.collection_path(), body)
             return review.read(read_decided_review)
-        except ApiServerUnavailable as e:
+        except ApiServerUnavailable as error:
             raise AccessReviewUnavailable(
-                f"the SubjectAccessReview failed: {e.message}", detail=e.detail
-            ) from e
+                f"the SubjectAccessReview failed: {error.message}", detail=error.detail
+            ) from error
 
     def annotate(self, csr: Csr, values: Mapping[str, str | None]) -> Csr:
         """Write annotations, and remove those whose value is `None`.
 
         Raises `AnnotationsFull` when the requester's annotations leave no room for them.
         """
-        refused = (HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        refused = {HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.REQUEST_ENTITY_TOO_LARGE}
         response = self._api.merge_patch(
-            _path(csr.name),
+            CSRS.object_path(csr.name),
             {"metadata": {**_preconditions(csr), "annotations": dict(values)}},
-            accepted=(*_CHANGED, *refused),
+            accepted=MAY_HAVE_CHANGED | refused,
         )
         if response.status in refused:
             raise AnnotationsFull("the request's annotations leave no room for the signer's")
@@ -258,26 +255,22 @@ class CsrClient:
             "metadata": _preconditions(csr),
             "status": {"certificate": base64.b64encode(certificate).decode()},
         }
-        return _written(
-            self._api.merge_patch(
-                _path(csr.name, "status"),
-                body,
-                accepted=(*_CHANGED, HTTPStatus.UNPROCESSABLE_ENTITY),
-            )
-        )
+        path = CSRS.object_path(csr.name, subresource="status")
+        accepted = MAY_HAVE_CHANGED | {HTTPStatus.UNPROCESSABLE_ENTITY}
+        return _written(self._api.merge_patch(path, body, accepted=accepted))
 
     def delete(self, csr: Csr) -> None:
         """Delete the CSR."""
-        preconditions = {"uid": csr.uid, "resourceVersion": csr.resource_version}
-        response = self._api.delete(_path(csr.name), preconditions, accepted=_CHANGED)
+        path = CSRS.object_path(csr.name)
+        response = self._api.delete(path, _preconditions(csr), accepted=MAY_HAVE_CHANGED)
         if response.status == HTTPStatus.CONFLICT:
             raise CsrChanged("the CSR was changed since it was verified")
 
     def record_event(self, csr: Csr, reason: str, message: str, now: datetime) -> None:
         """Create an Event about the CSR, unless the same one exists."""
         regarding = ObjectReference(
-            api_version="certificates.k8s.io/v1",
-            kind="CertificateSigningRequest",
+            api_version=CSRS.api_version,
+            kind=CSRS.kind,
             namespace="",
             name=csr.name,
             uid=csr.uid,
@@ -295,38 +288,28 @@ class CsrClient:
             "path": "/metadata/resourceVersion",
             "value": csr.resource_version,
         }
-        path = _path(csr.name, subresource)
-        return _written(self._api.json_patch(path, [precondition, add], accepted=_CHANGED))
+        path = CSRS.object_path(csr.name, subresource=subresource)
+        return _written(self._api.json_patch(path, [precondition, add], accepted=MAY_HAVE_CHANGED))
 
 
-def _preconditions(csr: Csr) -> dict[str, Any]:
+def _preconditions(csr: Csr) -> dict[str, str]:
     return {"uid": csr.uid, "resourceVersion": csr.resource_version}
 
 
 def _written(response: Response) -> Csr:
-    if response.status != HTTPStatus.OK:
+    if not response.succeeded:
         raise CsrChanged("the CSR was changed since it was verified")
     return response.read(read_csr)
-
-
-def _path(name: str, subresource: str = "") -> str:
-    # CSR names may hold almost any character.
-    path = f"{CSRS}/{quote(name, safe='')}"
-    return f"{path}/{subresource}" if subresource else path
 
 
 def _review(requester: Json, csr: Csr, subresource: str) -> Json:
     """Return the review of kube-controller-manager's approver, limited to the CSR's signer."""
     attributes = {
-        "group": "certificates.k8s.io",
+        "group": CSRS.group,
         "version": "*",
-        "resource": "certificatesigningrequests",
+        "resource": CSRS.plural,
         "subresource": subresource,
         "name": csr.signer_name,
         "verb": "create",
     }
-    return {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SubjectAccessReview",
-        "spec": {**requester, "resourceAttributes": attributes},
-    }
+    return SUBJECT_ACCESS_REVIEWS.manifest(spec={**requester, "resourceAttributes": attributes})

@@ -67,8 +67,8 @@ def decode(source: Source, shape: type[T]) -> T:
         if not isinstance(source, (bytes, msgspec.Raw)):
             source = msgspec.json.encode(source)
         return _decoder(shape).decode(source)
-    except RecursionError as e:
-        raise ValueError("nested too deeply") from e
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
 
 
 def object_key(source: Source) -> str:

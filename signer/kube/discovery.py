@@ -1,23 +1,20 @@
 """Where an API server keeps its kinds: versions of an API group come and go with upgrades."""
 
-from collections.abc import Container, Iterable, Mapping
-from http import HTTPStatus
-from typing import Annotated, Final, Protocol
-from urllib.parse import quote
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Protocol
 
 import msgspec
 
-from signer.kube.client import Response
 from signer.kube.decode import MAX_ENTRIES, Fields, MaybeText, Source, decode
-
-_FOUND: Final = (HTTPStatus.OK, HTTPStatus.NOT_FOUND)
+from signer.kube.resources import Kind, Resource, build_path
+from signer.kube.transport.client import Response
 
 
 class Reader(Protocol):
     """The part of an API server that discovery needs."""
 
-    def get(self, path: str, *, accepted: Container[int]) -> Response:
-        """Read one answer."""
+    def find(self, path: str) -> Response | None:
+        """Read one answer, `None` if the API server has none."""
 
 
 class _Version(Fields):
@@ -32,60 +29,57 @@ class _ApiGroup(Fields):
 class _Resource(Fields):
     name: MaybeText = None
     kind: MaybeText = None
+    namespaced: bool = True
 
 
 class _ResourceList(Fields):
     resources: Annotated[list[_Resource], msgspec.Meta(max_length=MAX_ENTRIES)] | None = None
 
 
-def collection_path(reader: Reader, group: str, kind: str) -> str | None:
-    """Return the path of all objects of a kind, in the version that the server prefers.
+def find_resource(reader: Reader, kind: Kind) -> Resource | None:
+    """Return the resource of a kind, in the version that the server prefers.
 
     `None` when it has no such kind. Raises `ApiServerUnavailable`.
     """
+    group, name = kind
     for version in _served_versions(reader, group):
-        path = _paths_of_version(reader, version).get(kind)
-        if path is not None:
-            return path
+        resource = _resources_of_version(reader, group, version).get(name)
+        if resource is not None:
+            return resource
     return None
 
 
-def namespaced_path(collection: str, namespace: str) -> str:
-    """Return the path of the objects of one namespace."""
-    version, _, plural = collection.rpartition("/")
-    return f"{version}/namespaces/{quote(namespace, safe='')}/{plural}"
-
-
-def collection_paths(reader: Reader, group: str) -> Mapping[str, str]:
-    """Return the path of all objects of each kind in a group, in the version that is preferred.
+def served_resources(reader: Reader, group: str) -> Mapping[str, Resource]:
+    """Return the resource of each kind in a group, in the version that is preferred.
 
     Empty when the server has no such group. Raises `ApiServerUnavailable`.
     """
-    paths: dict[str, str] = {}
+    resources: dict[str, Resource] = {}
     for version in _served_versions(reader, group):
-        paths = _paths_of_version(reader, version) | paths
-    return paths
+        resources = _resources_of_version(reader, group, version) | resources
+    return resources
 
 
 def _served_versions(reader: Reader, group: str) -> Iterable[str]:
     """Return the versions of a group, the preferred one first."""
-    response = reader.get(f"/apis/{quote(group, safe='.')}", accepted=_FOUND)
-    if response.status == HTTPStatus.NOT_FOUND:
+    response = reader.find(build_path("apis", group))
+    if response is None:
         return ()
     served = response.read(_read_group)
     versions = (served.preferred_version, *(served.versions or ()))
-    return dict.fromkeys(v.group_version for v in versions if v.group_version)
+    names = ((v.group_version or "").rpartition("/")[2] for v in versions)
+    return dict.fromkeys(name for name in names if name)
 
 
-def _paths_of_version(reader: Reader, version: str) -> dict[str, str]:
-    response = reader.get(f"/apis/{version}", accepted=_FOUND)
-    if response.status == HTTPStatus.NOT_FOUND:
+def _resources_of_version(reader: Reader, group: str, version: str) -> dict[str, Resource]:
+    response = reader.find(build_path("apis", group, version))
+    if response is None:
         return {}
     return {
-        resource.kind: f"/apis/{version}/{resource.name}"
-        for resource in response.read(_read_resources).resources or ()
+        found.kind: Resource(group, version, found.kind, found.name, found.namespaced)
+        for found in response.read(_read_resources).resources or ()
         # A name with a slash is a subresource.
-        if resource.kind and resource.name and "/" not in resource.name
+        if found.kind and found.name and "/" not in found.name
     }
 
 

@@ -6,12 +6,11 @@ An Event for one object, reason and message has one name, so several replicas wr
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
-from http import HTTPStatus
 from typing import Final
-from urllib.parse import quote
 
 from common.strict_json import format_time
-from signer.kube.client import ApiClient
+from signer.kube.resources import EVENTS
+from signer.kube.transport.client import MAY_EXIST, ApiClient
 
 COMPONENT: Final = "node-attestation-signer"
 _MAX_MESSAGE: Final = 1024
@@ -59,19 +58,16 @@ class EventRecorder:
         }
         if regarding.namespace:
             reference["namespace"] = regarding.namespace
-        event = {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": f"attestation.{digest[:40]}", "namespace": namespace},
-            "involvedObject": reference,
-            "type": "Warning" if warning else "Normal",
-            "reason": reason,
-            "message": message[:_MAX_MESSAGE],
-            "source": {"component": self._component},
-            "reportingComponent": self._component,
-            "firstTimestamp": when,
-            "lastTimestamp": when,
-            "count": 1,
-        }
-        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/events"
-        self._api.create(path, event, accepted=(HTTPStatus.CREATED, HTTPStatus.CONFLICT))
+        event = EVENTS.manifest(
+            metadata={"name": f"attestation.{digest[:40]}", "namespace": namespace},
+            involvedObject=reference,
+            type="Warning" if warning else "Normal",
+            reason=reason,
+            message=message[:_MAX_MESSAGE],
+            source={"component": self._component},
+            reportingComponent=self._component,
+            firstTimestamp=when,
+            lastTimestamp=when,
+            count=1,
+        )
+        self._api.create(EVENTS.collection_path(namespace), event, accepted=MAY_EXIST)

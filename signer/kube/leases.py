@@ -1,19 +1,16 @@
-"""Leases (coordination.k8s.io/v1) of one namespace: each is renewed while its holder runs."""
+"""Leases (coordination.k8s.io/v1) of one namespace."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from http import HTTPStatus
-from typing import Annotated, Any, Final
-from urllib.parse import quote
+from typing import Any
 
 import msgspec
 
-from common.errors import ApiServerUnavailable
-from signer.kube.client import ApiClient
-from signer.kube.decode import MAX_ENTRIES, Fields, Labels, MaybeText, Source, Text, decode
-
-_MAX_LEASES: Final = 500
+from signer.kube.decode import Fields, Labels, MaybeText, Source, Text, decode
+from signer.kube.pages import UNLIMITED, list_objects
+from signer.kube.resources import LEASES
+from signer.kube.transport.client import MAY_BE_ABSENT, MAY_EXIST, MAY_HAVE_CHANGED, ApiClient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,46 +43,52 @@ class _Lease(Fields):
     spec: _Spec = msgspec.field(default_factory=_Spec)
 
 
-class _ListMeta(Fields):
-    continue_: MaybeText = msgspec.field(default=None, name="continue")
-
-
-class _List(Fields):
-    metadata: _ListMeta
-    items: Annotated[list[_Lease], msgspec.Meta(max_length=MAX_ENTRIES)] | None = None
-
-
 class LeaseClient:
     """Reads and writes Leases. Raises `ApiServerUnavailable`."""
 
     def __init__(self, api: ApiClient, namespace: str) -> None:
         self._api = api
-        self._path = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace, safe='')}/leases"
+        self._namespace = namespace
+        self._path = LEASES.collection_path(namespace)
 
-    def all(self, label: str) -> Sequence[Lease]:
-        """Return the Leases that have this label, with any value."""
-        query = {"labelSelector": label, "limit": str(_MAX_LEASES)}
-        found = self._api.get(self._path, query).read(_read_list)
-        if found.metadata.continue_:
-            raise ApiServerUnavailable(f"the namespace has more than {_MAX_LEASES} Leases")
-        return tuple(map(_lease, found.items or ()))
+    def all(self, selector: str) -> Sequence[Lease]:
+        """Return the Leases whose labels the selector matches."""
+        query = {"labelSelector": selector}
+        return tuple(
+            list_objects(self._api, self._path, read_lease, query=query, max_objects=UNLIMITED)
+        )
 
-    def renew(
-        self, name: str, *, holder: str, seconds: int, labels: Mapping[str, str], now: datetime
-    ) -> None:
-        """Write the time of renewal; create the Lease if it does not exist."""
-        spec = {
-            "holderIdentity": holder,
-            "leaseDurationSeconds": seconds,
-            "renewTime": now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+    def renew(  # noqa: PLR0913 - the fields of a Lease
+        self,
+        name: str,
+        *,
+        holder: str,
+        seconds: int,
+        labels: Mapping[str, str],
+        time: str,
+        version: str | None,
+    ) -> Lease | None:
+        """Create the Lease, or renew this version of it; `None` if another one, or none, exists."""
+        spec = {"holderIdentity": holder, "leaseDurationSeconds": seconds, "renewTime": time}
+        metadata: dict[str, Any] = {"labels": dict(labels)}
+        if version is None:
+            body = LEASES.manifest(metadata={**metadata, "name": name}, spec=spec)
+            response = self._api.create(self._path, body, accepted=MAY_EXIST)
+        else:
+            body = {"metadata": {**metadata, "resourceVersion": version}, "spec": spec}
+            response = self._api.merge_patch(self._one(name), body, accepted=MAY_HAVE_CHANGED)
+        return response.read(read_lease) if response.succeeded else None
+
+    def assign(self, name: str, *, holder: str, labels: Mapping[str, str]) -> None:
+        """Write the holder of a Lease without end; create the Lease if it does not exist."""
+        body: dict[str, Any] = {
+            "metadata": {"labels": dict(labels)},
+            "spec": {"holderIdentity": holder},
         }
-        body: dict[str, Any] = {"metadata": {"labels": dict(labels)}, "spec": spec}
-        accepted = (HTTPStatus.OK, HTTPStatus.NOT_FOUND)
-        response = self._api.merge_patch(self._one(name), body, accepted=accepted)
-        if response.status == HTTPStatus.NOT_FOUND:
+        response = self._api.merge_patch(self._one(name), body, accepted=MAY_BE_ABSENT)
+        if not response.succeeded:
             body["metadata"]["name"] = name
-            kind = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
-            self._api.create(self._path, {**kind, **body})
+            self._api.create(self._path, LEASES.manifest(**body))
 
     def delete(self, name: str) -> None:
         """Delete a Lease in whatever state it is."""
@@ -96,18 +99,20 @@ class LeaseClient:
         self._delete(lease.name, {"uid": lease.uid, "resourceVersion": lease.resource_version})
 
     def _delete(self, name: str, preconditions: Mapping[str, str]) -> None:
-        accepted = (HTTPStatus.OK, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
-        self._api.delete(self._one(name), preconditions, accepted=accepted)
+        self._api.delete(self._one(name), preconditions, accepted=MAY_HAVE_CHANGED)
 
     def _one(self, name: str) -> str:
-        return f"{self._path}/{quote(name, safe='')}"
+        return LEASES.object_path(name, self._namespace)
 
 
-def _read_list(source: Source) -> _List:
-    return decode(source, _List)
+def format_micro_time(now: datetime) -> str:
+    """Return a time as the API server writes it into `renewTime`."""
+    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def _lease(found: _Lease) -> Lease:
+def read_lease(source: Source) -> Lease:
+    """Read a Lease. Raises `ValueError`."""
+    found = decode(source, _Lease)
     metadata, spec = found.metadata, found.spec
     return Lease(
         name=metadata.name,

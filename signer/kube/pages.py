@@ -1,15 +1,25 @@
 """Lists in pages, each within the size limit of an answer."""
 
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Final, Protocol
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Annotated, Final, Protocol, TypeVar
 
 import msgspec
 
 from common.errors import ApiServerUnavailable
-from signer.kube.client import PageTooLarge, Response
-from signer.kube.decode import Fields, MaybeText, Source, decode
+from signer.kube.decode import Fields, MaybeText, Source, decode, object_key
+from signer.kube.transport.client import Expired, PageTooLarge, Response
 
+V = TypeVar("V")
+
+_PAGE_SIZE: Final = 250
+"""Objects of the first answer."""
 _MAX_PAGES: Final = 10_000
+_MAX_OBJECTS: Final = 10_000
+"""Objects of one list of an API server that may be hostile."""
+UNLIMITED: Final = sys.maxsize
+"""For lists of the management cluster: only the number of pages is limited."""
 _MAX_ITEMS: Final = 500
 """Items of one page; no caller asks for more. A list of many tiny items would take much memory."""
 _STEP: Final = 4
@@ -17,6 +27,7 @@ _STEP: Final = 4
 _SMALL: Final = (1 << 20) // _STEP
 """Bytes of an answer after which the next page grows: `_STEP` times as many objects of the same
 size are 1 MiB, which no size limit of an answer refuses."""
+_NO_QUERY: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class PageReader(Protocol):
@@ -79,9 +90,15 @@ class Pager:
         self._limit = self._max_limit = max(1, self._limit // _STEP)
 
     def read(self, response: Response) -> Page:
-        """Return the page. Raises `ApiServerUnavailable` when it cannot be read."""
+        """Return the page.
+
+        Raises `ApiServerUnavailable` when it cannot be read, and when it is empty although the list
+        continues: a list of such pages would have no end, and no limit on objects would notice.
+        """
         page = response.read(_read_page)
         self._continue = page.metadata.continue_ or None
+        if self._continue is not None and not page.items:
+            raise ApiServerUnavailable("the API server's list continues after an empty page")
         if len(response.content) < _SMALL:
             self._limit = min(_STEP * self._limit, self._max_limit)
         return page
@@ -98,10 +115,54 @@ def list_pages(
     while (page_query := pager.next_query()) is not None:
         try:
             response = reader.get_page(path, page_query)
-        except PageTooLarge as e:
-            pager.shrink(e)
+        except PageTooLarge as error:
+            pager.shrink(error)
         else:
             yield pager.read(response)
+
+
+def list_objects(  # noqa: PLR0913 - the last three are options
+    reader: PageReader,
+    path: str,
+    read: Callable[[Source], V | None],
+    *,
+    query: Mapping[str, str] = _NO_QUERY,
+    page_size: int = _PAGE_SIZE,
+    max_objects: int | None = None,
+) -> Iterator[V]:
+    """Yield the value of each object of a list; leave out objects whose value is `None`.
+
+    Raises `ApiServerUnavailable`, also when the server can no longer continue the list, when an
+    object cannot be read, and when there are too many: a part of a list could lack the object that
+    decides. All callers try again later.
+    """
+    count, limit = 0, max_objects or _MAX_OBJECTS
+    try:
+        for page in list_pages(reader, path, page_size, query):
+            for item in page.items or ():
+                count += 1
+                if count > limit:
+                    raise ApiServerUnavailable(f"the list {path} has over {limit} objects")
+                value = _read_item(item, path, read)
+                if value is not None:
+                    yield value
+    except Expired as error:
+        raise ApiServerUnavailable(f"the list {path} changed while it was read") from error
+
+
+def _read_item(item: Source, path: str, read: Callable[[Source], V]) -> V:
+    try:
+        return read(item)
+    except ValueError as error:
+        detail = f"{_name_of(item)}: {error}"[:500]
+        raise ApiServerUnavailable(f"an object of {path} cannot be read", detail=detail) from error
+
+
+def _name_of(item: Source) -> str:
+    try:
+        return object_key(item)
+    except ValueError:
+        return "(without a name)"
 
 
 def _read_page(source: Source) -> Page:

@@ -4,14 +4,13 @@ import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from http import HTTPStatus
 from typing import Annotated, Any, Final
-from urllib.parse import quote
 
 import msgspec
 
-from signer.kube.client import ApiClient
 from signer.kube.decode import MAX_ENTRIES, Fields, Labels, MaybeText, Source, Text, Time, decode
+from signer.kube.resources import SECRETS
+from signer.kube.transport.client import MAY_EXIST, MAY_HAVE_CHANGED, ApiClient
 
 _MAX_DATA: Final = 1 << 20
 """Bytes of one entry: what Kubernetes allows for all data of a Secret."""
@@ -77,22 +76,23 @@ class SecretClient:
 
     def read(self, namespace: str, name: str) -> Secret | None:
         """Return the Secret, `None` if it does not exist."""
-        response = self._api.get(_path(namespace, name), accepted=(200, 404))
-        return None if response.status == HTTPStatus.NOT_FOUND else response.read(read_secret)
+        response = self._api.find(SECRETS.object_path(name, namespace))
+        return None if response is None else response.read(read_secret)
 
     def create(self, namespace: str, name: str, data: Mapping[str, bytes]) -> Secret | None:
         """Create the Secret; `None` when it exists already."""
         body = _body(namespace, name, data)
-        response = self._api.create(_path(namespace), body, accepted=(201, 409))
-        return None if response.status == HTTPStatus.CONFLICT else response.read(read_secret)
+        path = SECRETS.collection_path(namespace)
+        response = self._api.create(path, body, accepted=MAY_EXIST)
+        return response.read(read_secret) if response.succeeded else None
 
     def replace(self, current: Secret, data: Mapping[str, bytes]) -> Secret | None:
         """Write all data under the resource version of `current`; `None` for a lost race."""
         body = _body(current.namespace, current.name, data)
         body["metadata"]["resourceVersion"] = current.resource_version
-        path = _path(current.namespace, current.name)
-        response = self._api.replace(path, body, accepted=(200, 404, 409))
-        return response.read(read_secret) if response.status == HTTPStatus.OK else None
+        path = SECRETS.object_path(current.name, current.namespace)
+        response = self._api.replace(path, body, accepted=MAY_HAVE_CHANGED)
+        return response.read(read_secret) if response.succeeded else None
 
 
 def read_secret(source: Source) -> Secret:
@@ -115,16 +115,9 @@ def read_secret(source: Source) -> Secret:
     )
 
 
-def _path(namespace: str, name: str = "") -> str:
-    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/secrets"
-    return f"{path}/{quote(name, safe='')}" if name else path
-
-
 def _body(namespace: str, name: str, data: Mapping[str, bytes]) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "type": "Opaque",
-        "metadata": {"namespace": namespace, "name": name},
-        "data": {key: base64.b64encode(value).decode() for key, value in data.items()},
-    }
+    return SECRETS.manifest(
+        type="Opaque",
+        metadata={"namespace": namespace, "name": name},
+        data={key: base64.b64encode(value).decode() for key, value in data.items()},
+    )

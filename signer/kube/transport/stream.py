@@ -10,13 +10,13 @@ import socket
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import h11
 
 from common.errors import ApiServerUnavailable
-from signer.kube.client import ApiClient, Expired, PageTooLarge, Response
-from signer.kube.endpoint import (
+from signer.kube.transport.client import ApiClient, Expired, PageTooLarge, Response
+from signer.kube.transport.endpoint import (
     ANSWER_SECONDS,
     CONNECT_SECONDS,
     MAX_ADDRESSES,
@@ -24,7 +24,8 @@ from signer.kube.endpoint import (
     invalid_request,
     unreachable,
 )
-from signer.kube.http_connection import HttpConnection, SilenceExceeded
+from signer.kube.transport.event_loop import EventLoop
+from signer.kube.transport.http_connection import HttpConnection, SilenceExceeded
 
 T = TypeVar("T")
 
@@ -37,27 +38,20 @@ _WATCH_SECONDS: Final = 400.0
 """For a whole watch. Servers end it earlier. The limit ends an event without an end."""
 
 
-class Caller(Protocol):
-    """Calls functions that block."""
-
-    async def call(self, owner: str, function: Callable[[], T]) -> T:
-        """Call the function on a thread, when it is the owner's turn."""
-
-
 class ApiStream:
     """Lists and watches of one collection; all methods are for one task of the event loop."""
 
-    def __init__(self, api: ApiClient, *, caller: Caller, owner: str) -> None:
+    def __init__(self, api: ApiClient, *, caller: EventLoop, tenant: str) -> None:
         """Read from the server of `api` within its limits.
 
-        What blocks is called by `caller` for `owner`.
+        What blocks is called by `caller` for `tenant`.
         """
         self.name = api.name
         self._endpoint = api.endpoint
         self._max_response = api.max_response
         self._cpu = api.cpu
         self._caller = caller
-        self._owner = owner
+        self._tenant = tenant
         self._connection: HttpConnection | None = None
 
     async def get_page(self, path: str, query: Mapping[str, str]) -> Response:
@@ -91,7 +85,7 @@ class ApiStream:
                         yield line
 
     async def yield_cpu(self) -> None:
-        """Let the other tasks run, and wait while the owner is above its share of CPU time."""
+        """Let the other tasks run, and wait while the tenant is above its share of CPU time."""
         if self._connection is None:
             await asyncio.sleep(0)
         else:
@@ -99,7 +93,7 @@ class ApiStream:
 
     async def call(self, function: Callable[[], T]) -> T:
         """Call a function that blocks, on a thread."""
-        return await self._caller.call(self._owner, function)
+        return await self._caller.call(self._tenant, function)
 
     def close(self) -> None:
         """Close the connection."""
@@ -111,12 +105,12 @@ class ApiStream:
     def _closing_on_failure(self) -> Iterator[None]:
         try:
             yield
-        except h11.LocalProtocolError as e:
+        except h11.LocalProtocolError as error:
             self.close()
-            raise invalid_request() from e
-        except (OSError, h11.RemoteProtocolError, ValueError) as e:
+            raise invalid_request() from error
+        except (OSError, h11.RemoteProtocolError, ValueError) as error:
             self.close()
-            raise unreachable(e) from e
+            raise unreachable(error) from error
 
     async def _request(
         self, connection: HttpConnection, path: str, query: Mapping[str, str]
@@ -130,8 +124,8 @@ class ApiStream:
             return
         try:
             content = await self._content(connection)
-        except PageTooLarge as e:
-            raise ApiServerUnavailable("the API server's answer is too large") from e
+        except PageTooLarge as error:
+            raise ApiServerUnavailable("the API server's answer is too large") from error
         raise endpoint.unexpected_status(f"GET {path}", status, content)
 
     async def _content(self, connection: HttpConnection) -> bytes:
@@ -154,23 +148,23 @@ class ApiStream:
         return connection
 
     async def _connect(self) -> HttpConnection:
-        error: Exception = OSError("the server's name has no address")
+        failure: Exception = OSError("the server's name has no address")
         for family, kind, protocol, _, address in (await self._addresses())[:MAX_ADDRESSES]:
             try:
                 connected = socket.socket(family, kind, protocol)
-            except OSError as e:
-                error = e
+            except OSError as error:
+                failure = error
                 continue
             try:
                 await self._connect_to(connected, address)
                 return HttpConnection(connected, self._endpoint, self._cpu)
-            except OSError as e:
+            except OSError as error:
                 connected.close()
-                error = e
+                failure = error
             except BaseException:
                 connected.close()
                 raise
-        raise error
+        raise failure
 
     async def _connect_to(self, connected: socket.socket, address: Any) -> None:  # noqa: ANN401 # by family
         connected.setblocking(False)  # noqa: FBT003 # theirs

@@ -7,6 +7,7 @@ decodes it. Redirects are never followed, and the server's text goes to the oper
 import json
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Final, TypeVar
@@ -14,11 +15,12 @@ from typing import Final, TypeVar
 import h11
 
 from common.errors import ApiServerUnavailable
-from signer.kube.connection_pool import ConnectionPool, ContentTooLarge, HttpRequest
-from signer.kube.cpu_budget import CpuShare
+from signer.fairness.cpu_budget import CpuShare
 from signer.kube.decode import Json, Source
-from signer.kube.endpoint import ANSWER_SECONDS, Endpoint, invalid_request, unreachable
-from signer.kube.kubeconfig import Connection
+from signer.kube.transport.connection_pool import ConnectionPool, ContentTooLarge
+from signer.kube.transport.endpoint import ANSWER_SECONDS, Endpoint, invalid_request, unreachable
+from signer.kube.transport.http_messages import HttpRequest
+from signer.kube.transport.kubeconfig import Connection
 
 V = TypeVar("V")
 
@@ -27,9 +29,20 @@ MAX_MANAGEMENT_RESPONSE: Final = 16 << 20
 MAX_WORKLOAD_RESPONSE: Final = 4 << 20
 """Bytes of one answer of a workload cluster: one object of etcd's 1.5 MiB, its base64 and escapes.
 Reading a longer list takes more pages."""
+MAY_BE_ABSENT: Final = frozenset({HTTPStatus.OK, HTTPStatus.NOT_FOUND})
+"""Statuses for an object that may not exist."""
+MAY_EXIST: Final = frozenset({HTTPStatus.CREATED, HTTPStatus.CONFLICT})
+"""Statuses of the creation of an object that may exist already."""
+MAY_HAVE_CHANGED: Final = MAY_BE_ABSENT | {HTTPStatus.CONFLICT}
+"""Statuses of a write with preconditions: another one may have changed or deleted the object."""
 _NO_QUERY: Final[Mapping[str, str]] = MappingProxyType({})
 _MERGE_PATCH: Final = "application/merge-patch+json"
 _JSON_PATCH: Final = "application/json-patch+json"
+_APPLY_PATCH: Final = "application/apply-patch+yaml"
+
+
+DateObserver = Callable[[bytes, datetime, datetime], None]
+"""Called with the header `Date` of an answer, and with the times of the request and the answer."""
 
 
 class Expired(Exception):
@@ -47,6 +60,11 @@ class Response:
     status: int
     content: bytes
 
+    @property
+    def succeeded(self) -> bool:
+        """Return whether the API server did what the request asks for."""
+        return self.status < HTTPStatus.BAD_REQUEST
+
     def read(self, read: Callable[[Source], V]) -> V:
         """Return the value that a reader makes of the content.
 
@@ -54,13 +72,15 @@ class Response:
         """
         try:
             return read(self.content)
-        except ValueError as e:
+        except ValueError as error:
             message = "the API server's answer cannot be read"
-            raise ApiServerUnavailable(message, detail=str(e)[:500]) from e
+            raise ApiServerUnavailable(message, detail=str(error)[:500]) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Request:
+class Request:
+    """One request; `body` is what is sent as JSON."""
+
     method: str
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
@@ -71,7 +91,7 @@ class _Request:
 class ApiClient:
     """One API server, for any number of threads."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the last four are options
         self,
         name: str,
         connection: Connection,
@@ -79,17 +99,25 @@ class ApiClient:
         user_agent: str,
         max_response: int = MAX_MANAGEMENT_RESPONSE,
         cpu: CpuShare | None = None,
+        observe_date: DateObserver | None = None,
+        answer_seconds: float | None = None,
     ) -> None:
         """Log the cluster as `name`; read at most `max_response` bytes of an answer.
 
-        `cpu` limits the CPU time of reading answers; without it there is no limit.
+        An answer may take `answer_seconds`, by default `ANSWER_SECONDS`. `cpu` limits the CPU time
+        of reading answers; without it there is no limit. `observe_date` is called with the time
+        that the API server wrote into each answer.
         """
         self.name = name
         self.endpoint = Endpoint(connection, user_agent=user_agent)
         self.max_response = max_response
         self.cpu = cpu
+        self._observe_date = observe_date
         self._connections = ConnectionPool(
-            self.endpoint, cpu, max_content=max_response, answer_seconds=ANSWER_SECONDS
+            self.endpoint,
+            cpu,
+            max_content=max_response,
+            answer_seconds=answer_seconds or ANSWER_SECONDS,
         )
 
     def get(
@@ -100,14 +128,19 @@ class ApiClient:
         accepted: Container[int] = (200,),
     ) -> Response:
         """Read one object."""
-        return self._call(_Request(method="GET", path=path, query=query), accepted)
+        return self._call(Request(method="GET", path=path, query=query), accepted)
+
+    def find(self, path: str) -> Response | None:
+        """Read one object, `None` if it does not exist."""
+        response = self.get(path, accepted=MAY_BE_ABSENT)
+        return response if response.succeeded else None
 
     def get_page(self, path: str, query: Mapping[str, str]) -> Response:
         """Read one page of a list.
 
         Raises `Expired` for 410, `PageTooLarge`, and `ApiServerUnavailable` for any other failure.
         """
-        request = _Request(method="GET", path=path, query=query)
+        request = Request(method="GET", path=path, query=query)
         status, content = self._exchange(request)
         if status == HTTPStatus.GONE:
             raise Expired
@@ -117,22 +150,30 @@ class ApiClient:
 
     def create(self, path: str, body: Json, *, accepted: Container[int] = (201,)) -> Response:
         """Create an object."""
-        return self._call(_Request(method="POST", path=path, body=body), accepted)
+        return self._call(Request(method="POST", path=path, body=body), accepted)
 
     def replace(self, path: str, body: Json, *, accepted: Container[int] = (200,)) -> Response:
         """Write a whole object, under the resource version in it."""
-        return self._call(_Request(method="PUT", path=path, body=body), accepted)
+        return self._call(Request(method="PUT", path=path, body=body), accepted)
 
     def merge_patch(self, path: str, body: Json, *, accepted: Container[int] = (200,)) -> Response:
         """Merge into an object, under the resource version in `body`; lists are replaced."""
-        request = _Request(method="PATCH", path=path, body=body, media=_MERGE_PATCH)
+        request = Request(method="PATCH", path=path, body=body, media=_MERGE_PATCH)
         return self._call(request, accepted)
 
     def json_patch(
         self, path: str, operations: Sequence[Json], *, accepted: Container[int] = (200,)
     ) -> Response:
         """Change single places of an object (JSON patch, RFC 6902)."""
-        request = _Request(method="PATCH", path=path, body=operations, media=_JSON_PATCH)
+        request = Request(method="PATCH", path=path, body=operations, media=_JSON_PATCH)
+        return self._call(request, accepted)
+
+    def apply(
+        self, path: str, body: Json, *, manager: str, accepted: Container[int] = (200,)
+    ) -> Response:
+        """Own the fields in `body` (server-side apply), also those of another manager."""
+        query = {"fieldManager": manager, "force": "true"}
+        request = Request(method="PATCH", path=path, query=query, body=body, media=_APPLY_PATCH)
         return self._call(request, accepted)
 
     def delete(
@@ -140,7 +181,7 @@ class ApiClient:
     ) -> Response:
         """Delete an object if it meets the preconditions."""
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
-        return self._call(_Request(method="DELETE", path=path, body=options), accepted)
+        return self._call(Request(method="DELETE", path=path, body=options), accepted)
 
     def close(self) -> None:
         """Close the idle connections; later requests fail."""
@@ -150,19 +191,19 @@ class ApiClient:
         """Close the idle connections if there was no request for some seconds."""
         self._connections.close_idle()
 
-    def _call(self, request: _Request, accepted: Container[int]) -> Response:
+    def _call(self, request: Request, accepted: Container[int]) -> Response:
         if self.cpu is not None:
             # The thread may have worked for another owner before.
             self.cpu.begin()
         try:
             status, content = self._exchange(request)
-        except PageTooLarge as e:
-            raise ApiServerUnavailable("the API server's answer is too large") from e
+        except PageTooLarge as error:
+            raise ApiServerUnavailable("the API server's answer is too large") from error
         if status not in accepted:
             raise self._unexpected_status(request, status, content)
         return Response(status=status, content=content)
 
-    def _exchange(self, request: _Request) -> tuple[int, bytes]:
+    def _exchange(self, request: Request) -> tuple[int, bytes]:
         """Send a request and read its whole answer."""
         headers = self.endpoint.headers()
         if request.body is not None:
@@ -173,17 +214,20 @@ class ApiClient:
             headers=headers,
             body=None if request.body is None else json.dumps(request.body).encode(),
         )
+        sent = datetime.now(UTC)
         try:
-            status, content, _ = self._connections.exchange(http_request)
-        except ContentTooLarge as e:
-            raise PageTooLarge from e
-        except h11.LocalProtocolError as e:
-            raise invalid_request() from e
-        except (OSError, h11.RemoteProtocolError, ValueError) as e:
-            raise unreachable(e) from e
+            status, content, received = self._connections.exchange(http_request)
+        except ContentTooLarge as error:
+            raise PageTooLarge from error
+        except h11.LocalProtocolError as error:
+            raise invalid_request() from error
+        except (OSError, h11.RemoteProtocolError, ValueError) as error:
+            raise unreachable(error) from error
+        if self._observe_date is not None:
+            self._observe_date(received.get(b"date", b""), sent, datetime.now(UTC))
         return status, content
 
     def _unexpected_status(
-        self, request: _Request, status: int, content: bytes
+        self, request: Request, status: int, content: bytes
     ) -> ApiServerUnavailable:
         return self.endpoint.unexpected_status(f"{request.method} {request.path}", status, content)

@@ -1,8 +1,8 @@
 """One connection with TLS and HTTP/1.1 on an event loop: no thread waits for the server.
 
 The server may be hostile. Its bytes are read in small pieces, and only while the time limits and
-the CPU budget of its owner allow it; until then it has to wait (TCP flow control). After each piece
-the other tasks of the event loop get their turn.
+the CPU budget of its tenant allow it; until then it has to wait (TCP flow control). After each
+piece the other tasks of the event loop get their turn.
 """
 
 import asyncio
@@ -15,19 +15,16 @@ from typing import Final, TypeVar
 
 import h11
 
-from signer.kube.cpu_budget import CpuShare
-from signer.kube.endpoint import Endpoint
-from signer.kube.tls import DeadlineExceeded
+from signer.fairness.cpu_budget import CpuShare
+from signer.kube.transport.endpoint import Endpoint
+from signer.kube.transport.http_messages import PIECE, HttpMessages, HttpRequest
+from signer.kube.transport.tls import DeadlineExceeded
 
 T = TypeVar("T")
 
-PIECE: Final = 16 << 10
-"""Bytes that are read at once: one TLS record."""
 _TRUSTED_PIECE: Final = 256 << 10
 """Bytes that are read at once from a server that no budget of CPU time limits: the management
 cluster. Each piece costs a turn of the event loop."""
-MAX_HEAD: Final = 64 << 10
-"""Bytes of a status line with its headers, and of the header of a chunk."""
 _EVENTS_PER_TURN: Final = 64
 """HTTP chunks that are parsed until the other tasks get their turn: some milliseconds."""
 
@@ -45,10 +42,9 @@ class HttpConnection:
         self._tls = endpoint.context.wrap_bio(
             self._incoming, self._outgoing, server_hostname=endpoint.server_name or endpoint.host
         )
-        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
+        self._messages = HttpMessages(endpoint.host_header)
         self._cpu = cpu
         self._piece = _TRUSTED_PIECE if cpu is None else PIECE
-        self._host = endpoint.host_header
         self._until = self._silence = math.inf
         self._events = 0
 
@@ -59,7 +55,7 @@ class HttpConnection:
     async def shake_hands(self, call: Callable[[Callable[[], bool]], Awaitable[bool]]) -> None:
         """Set up TLS; `call` calls a function on another thread. Raises `OSError`.
 
-        Both the server and the owner of the kubeconfig choose keys and chains that may take
+        Both the server and the tenant of the kubeconfig choose keys and chains that may take
         OpenSSL tenths of a second.
         """
         while await call(self._continue_handshake):
@@ -72,12 +68,8 @@ class HttpConnection:
 
         Raises `OSError` or `h11.ProtocolError`, as reading the content does.
         """
-        if self._http.our_state is h11.DONE:
-            self._http.start_next_cycle()
-        request = h11.Request(
-            method="GET", target=target, headers=[("Host", self._host), *headers.items()]
-        )
-        self._tls.write(self._http.send(request) + self._http.send(h11.EndOfMessage()))
+        request = HttpRequest(method="GET", target=target, headers=headers)
+        self._tls.write(self._messages.encode(request))
         await self._flush()
         while True:
             event = await self._next_event()
@@ -90,7 +82,7 @@ class HttpConnection:
         return bytes(event.data) if isinstance(event, h11.Data) else None
 
     async def yield_cpu(self) -> None:
-        """Let the other tasks run, and wait while the owner is above its share of CPU time."""
+        """Let the other tasks run, and wait while the tenant is above its share of CPU time."""
         while True:
             pause = 0.0 if self._cpu is None else self._cpu.charge()
             await asyncio.sleep(max(0.0, min(pause, self._until - time.monotonic())))
@@ -102,7 +94,7 @@ class HttpConnection:
     @property
     def is_reusable(self) -> bool:
         """Return whether the last answer has ended, and the server has neither closed nor sent."""
-        if {self._http.our_state, self._http.their_state} != {h11.DONE} or self._incoming.pending:
+        if not self._messages.is_idle or self._incoming.pending:
             return False
         try:
             self._socket.recv(1, socket.MSG_PEEK)
@@ -129,17 +121,12 @@ class HttpConnection:
         return False
 
     async def _next_event(self) -> h11.Event:
-        while True:
-            event = self._http.next_event()
-            if event is h11.NEED_DATA:
-                await self._parse_more()
-            elif isinstance(event, h11.Event) and not isinstance(event, h11.ConnectionClosed):
-                self._events += 1
-                if self._events % _EVENTS_PER_TURN == 0:
-                    await self.yield_cpu()
-                return event
-            else:
-                raise ConnectionError("the server closed the connection")
+        while (event := self._messages.next_event()) is None:
+            await self._parse_more()
+        self._events += 1
+        if self._events % _EVENTS_PER_TURN == 0:
+            await self.yield_cpu()
+        return event
 
     async def _parse_more(self) -> None:
         """Give more of the server's bytes to the HTTP parser."""
@@ -151,10 +138,10 @@ class HttpConnection:
                 await self._receive()
             except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
                 # The parser decides whether an answer may end here.
-                self._http.receive_data(b"")
+                self._messages.receive(b"")
                 return
             else:
-                self._http.receive_data(data)
+                self._messages.receive(data)
                 return
 
     async def _flush(self) -> None:
@@ -175,7 +162,7 @@ class HttpConnection:
             self._incoming.write(data)
         else:
             self._incoming.write_eof()
-        # Before they are decoded: all connections of an owner may get bytes at the same moment.
+        # Before they are decoded: all connections of a tenant may get bytes at the same moment.
         await self.yield_cpu()
 
     async def _wait(self, bytes_moved: Awaitable[T]) -> T:
@@ -184,11 +171,11 @@ class HttpConnection:
         try:
             async with limit:
                 return await bytes_moved
-        except TimeoutError as e:
+        except TimeoutError as error:
             if not limit.expired():
                 raise
             self._require_time()
-            raise SilenceExceeded("the read timed out") from e
+            raise SilenceExceeded("the read timed out") from error
 
     def _require_time(self) -> None:
         if time.monotonic() >= self._until:

@@ -7,8 +7,8 @@ from typing import Final
 from urllib.parse import quote, urlencode, urlsplit
 
 from common.errors import ApiServerUnavailable
-from signer.kube.kubeconfig import Connection
-from signer.kube.tls import client_context
+from signer.kube.transport.kubeconfig import Connection
+from signer.kube.transport.tls import client_context
 
 CONNECT_SECONDS: Final = 5.0
 """For a TCP connection to one address, and for a TLS handshake."""

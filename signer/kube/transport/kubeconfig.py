@@ -125,8 +125,8 @@ def in_cluster(host: str, port: str, account: Path) -> Connection:
     try:
         ca = (account / "ca.crt").read_text(encoding="ascii")
         (account / "token").read_text(encoding="ascii")
-    except (OSError, ValueError) as e:
-        raise KubeconfigRefused("the service account's files cannot be read") from e
+    except (OSError, ValueError) as error:
+        raise KubeconfigRefused("the service account's files cannot be read") from error
     address = f"[{host}]" if ":" in host else host
     server = _server(f"https://{address}:{port}")
     return Connection(server=server, ca=ca, token_file=account / "token")
@@ -140,10 +140,10 @@ def _load(data: bytes) -> object:
         # Events only: no node graph, and no constructor that a tag could choose.
         events = yaml.parse(data.decode(), Loader=_Parser)
         return _build(event for event in events if not isinstance(event, _FRAME_EVENTS))
-    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as e:
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
         # PyYAML's own parser raises ValueError for escapes such as "\UFFFFFFFF", and OverflowError
         # for the number of a %YAML directive.
-        raise KubeconfigRefused("it is not readable YAML") from e
+        raise KubeconfigRefused("it is not readable YAML") from error
 
 
 def _build(events: Iterator[yaml.Event]) -> object:
@@ -218,8 +218,8 @@ def _server(text: str) -> str:
     try:
         url = urlsplit(text)
         port = url.port
-    except ValueError as e:
-        raise KubeconfigRefused("server must be a URL") from e
+    except ValueError as error:
+        raise KubeconfigRefused("server must be a URL") from error
     if not text.startswith("https://"):
         raise KubeconfigRefused("server must start with https://")
     if not url.hostname or port == 0 or any(c.isspace() or not c.isprintable() for c in text):
@@ -258,8 +258,8 @@ def _token(user: dict[str, object]) -> str | None:
 def _pem(mapping: dict[str, object], key: str) -> str:
     try:
         text = base64.b64decode(_text(mapping, key), validate=True).decode("ascii")
-    except (binascii.Error, ValueError) as e:
-        raise KubeconfigRefused(f"{key} must be PEM in base64") from e
+    except (binascii.Error, ValueError) as error:
+        raise KubeconfigRefused(f"{key} must be PEM in base64") from error
     if "-----BEGIN " not in text:
         raise KubeconfigRefused(f"{key} must be PEM in base64")
     return text

@@ -4,7 +4,7 @@ import os
 import ssl
 
 from signer.errors import KubeconfigRefused
-from signer.kube.kubeconfig import ClientCertificate, Connection
+from signer.kube.transport.kubeconfig import ClientCertificate, Connection
 
 
 class DeadlineExceeded(TimeoutError):
@@ -22,8 +22,8 @@ def client_context(connection: Connection) -> ssl.SSLContext:
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     try:
         context.load_verify_locations(cadata=connection.ca)
-    except ssl.SSLError as e:
-        raise KubeconfigRefused("the server's CA must be a list of PEM certificates") from e
+    except ssl.SSLError as error:
+        raise KubeconfigRefused("the server's CA must be a list of PEM certificates") from error
     if connection.certificate is not None:
         _load_client_certificate(context, connection.certificate)
     return context
@@ -32,8 +32,8 @@ def client_context(connection: Connection) -> ssl.SSLContext:
 def _load_client_certificate(context: ssl.SSLContext, certificate: ClientCertificate) -> None:
     try:
         load_chain(context, f"{certificate.certificate}\n{certificate.key}\n")
-    except (ssl.SSLError, ValueError) as e:
-        raise KubeconfigRefused("the client certificate and its key cannot be used") from e
+    except (ssl.SSLError, ValueError) as error:
+        raise KubeconfigRefused("the client certificate and its key cannot be used") from error
 
 
 def load_chain(context: ssl.SSLContext, pem: str) -> None:

@@ -1,24 +1,23 @@
 """Connections to one server for requests, each used by one thread at a time.
 
-The server may be hostile. Before each read from the socket, the time limit of the whole answer and
-the CPU budget of the server's owner are asked: a timeout of the socket starts again with each byte,
-and would let a server that sends single bytes hold a thread without end.
+The server may be hostile. Before each read from the socket, the connection checks the time limit
+of the whole answer and the CPU budget of the server's tenant. A timeout of the socket starts again
+with each byte, so a server that sends single bytes could hold a thread without end.
 """
 
 import select
 import socket
 import ssl
 import time
-from dataclasses import dataclass
 from threading import Lock
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 import h11
 
-from signer.kube.cpu_budget import CpuShare
-from signer.kube.endpoint import CONNECT_SECONDS, MAX_ADDRESSES, SOCKET_OPTIONS
-from signer.kube.http_connection import MAX_HEAD, PIECE
-from signer.kube.tls import DeadlineExceeded
+from signer.fairness.cpu_budget import CpuShare
+from signer.kube.transport.endpoint import CONNECT_SECONDS, MAX_ADDRESSES, SOCKET_OPTIONS
+from signer.kube.transport.http_messages import PIECE, HttpAnswer, HttpMessages, HttpRequest
+from signer.kube.transport.tls import DeadlineExceeded
 
 _MAX_IDLE_CONNECTIONS: Final = 64
 """Workers send requests to the management cluster at the same time."""
@@ -28,25 +27,6 @@ _IDLE_SECONDS: Final = 10.0
 
 class ContentTooLarge(Exception):
     """The content of an answer exceeds the size limit."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpRequest:
-    """A request with its whole body."""
-
-    method: str
-    target: str
-    headers: dict[str, str]
-    body: bytes | None
-
-
-class HttpAnswer(NamedTuple):
-    """The whole answer to a request."""
-
-    status: int
-    content: bytes
-    headers: list[tuple[bytes, bytes]]
-    """The names are in lower case."""
 
 
 class Server(Protocol):
@@ -143,10 +123,9 @@ class _Connection:
 
     def __init__(self, server: Server, cpu: CpuShare | None, answer_seconds: float) -> None:
         """Connect, within the limits of CPU. Raises `OSError`."""
-        self._host = server.host_header
         self._cpu = cpu
         self._answer_seconds = answer_seconds
-        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
+        self._messages = HttpMessages(server.host_header)
         _await_share(cpu, time.monotonic() + answer_seconds)
         try:
             self._socket = _connect(server)
@@ -160,12 +139,14 @@ class _Connection:
     def exchange(self, request: HttpRequest, max_content: int) -> HttpAnswer:
         """Send a request; return the answer."""
         until = time.monotonic() + self._answer_seconds
-        self._send(request)
-        status, content, headers = 0, bytearray(), list[tuple[bytes, bytes]]()
+        data = self._messages.encode(request)
+        self._socket.settimeout(self._answer_seconds)
+        self._socket.sendall(data)
+        status, content, headers = 0, bytearray(), dict[bytes, bytes]()
         while True:
             event = self._next_event(until)
             if isinstance(event, h11.Response):
-                status, headers = event.status_code, list(event.headers)
+                status, headers = event.status_code, dict(event.headers)
             elif isinstance(event, h11.Data):
                 content += event.data
                 if len(content) > max_content:
@@ -176,40 +157,16 @@ class _Connection:
     @property
     def is_reusable(self) -> bool:
         """Return whether the last answer has ended, and the server has neither closed nor sent."""
-        if {self._http.our_state, self._http.their_state} != {h11.DONE}:
-            return False
-        return not (self._http.trailing_data[0] or self._readable.poll(0))
+        return self._messages.is_idle and not self._readable.poll(0)
 
     def close(self) -> None:
         """Close the connection."""
         self._socket.close()
 
-    def _send(self, request: HttpRequest) -> None:
-        if self._http.our_state is h11.DONE:
-            self._http.start_next_cycle()
-        headers = {"Host": self._host, **request.headers}
-        body = request.body
-        if body is not None:
-            headers["Content-Length"] = str(len(body))
-        http = self._http
-        data = http.send(
-            h11.Request(method=request.method, target=request.target, headers=list(headers.items()))
-        )
-        if body is not None:
-            data = (data or b"") + (http.send(h11.Data(data=body)) or b"")
-        http.send(h11.EndOfMessage())
-        self._socket.settimeout(self._answer_seconds)
-        self._socket.sendall(data or b"")
-
     def _next_event(self, until: float) -> h11.Event:
-        while True:
-            event = self._http.next_event()
-            if event is h11.NEED_DATA:
-                self._http.receive_data(self._receive(until))
-            elif isinstance(event, h11.Event) and not isinstance(event, h11.ConnectionClosed):
-                return event
-            else:
-                raise ConnectionError("the server closed the connection")
+        while (event := self._messages.next_event()) is None:
+            self._messages.receive(self._receive(until))
+        return event
 
     def _receive(self, until: float) -> bytes:
         """Return the server's next bytes, within the limits of time and CPU."""
@@ -218,7 +175,7 @@ class _Connection:
 
 
 def _await_share(cpu: CpuShare | None, until: float) -> float:
-    """Pause while the owner is above its share of CPU time; return the seconds that are left."""
+    """Pause while the tenant is above its share of CPU time; return the seconds that are left."""
     pause = 0.0 if cpu is None else cpu.charge()
     left = until - time.monotonic()
     if pause > 0:
@@ -245,12 +202,12 @@ def _connect(server: Server) -> socket.socket:
 
 def _connect_tcp(server: Server) -> socket.socket:
     """Connect to one of the first addresses of a server, whose name may have any number."""
-    error = OSError("the server's name has no address")
+    failure = OSError("the server's name has no address")
     found = socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)
     for *_, address in found[:MAX_ADDRESSES]:
         host = str(address[0])
         try:
             return socket.create_connection((host, server.port), timeout=CONNECT_SECONDS)
-        except OSError as e:
-            error = e
-    raise error
+        except OSError as error:
+            failure = error
+    raise failure

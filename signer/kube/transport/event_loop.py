@@ -6,14 +6,19 @@ a pool.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from threading import Lock, Thread
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
-from signer.task_pool import TaskPool
+from signer.fairness.task_pool import TaskPool
 
 T = TypeVar("T")
+
+_BEAT_SECONDS: Final = 1.0
+_MAX_SECONDS: Final = 120.0
+"""Seconds for which one task may keep the thread. Each task yields after some milliseconds."""
 
 
 class EventLoop:
@@ -25,6 +30,8 @@ class EventLoop:
         self._lock = Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Thread | None = None
+        self._beat_at = 0.0
+        """When the event loop last had a turn for its heartbeat."""
 
     def start(self, function: Callable[[], Coroutine[Any, Any, None]]) -> Future[None]:
         """Run a coroutine as a task; cancelling the future that is returned cancels it.
@@ -36,12 +43,29 @@ class EventLoop:
                 self._loop = self._start_thread()
         return asyncio.run_coroutine_threadsafe(function(), self._loop)
 
-    async def call(self, owner: str, function: Callable[[], T]) -> T:
-        """Call a function that blocks on a thread of the pool, when it is the owner's turn."""
-        return await asyncio.wrap_future(self._pool.submit(owner, function))
+    def call_soon(self, function: Callable[[], None]) -> None:
+        """Call a function on the thread, if it runs."""
+        with self._lock:
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(function)
+
+    async def call(self, tenant: str, function: Callable[[], T]) -> T:
+        """Call a function that blocks on a thread of the pool, when it is the tenant's turn."""
+        return await asyncio.wrap_future(self._pool.submit(tenant, function))
+
+    def is_healthy(self) -> bool:
+        """Return whether the thread runs its tasks, or has none."""
+        thread = self._thread
+        late = time.monotonic() - self._beat_at > _MAX_SECONDS
+        return thread is None or (thread.is_alive() and not late)
+
+    def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._beat_at = time.monotonic()
+        loop.call_later(_BEAT_SECONDS, self._beat, loop)
 
     def _start_thread(self) -> asyncio.AbstractEventLoop:
         loop = asyncio.new_event_loop()
+        self._beat(loop)
         try:
             self._thread = Thread(target=loop.run_forever, name=self._name, daemon=True)
             self._thread.start()

@@ -7,6 +7,7 @@ ends it. Source: client-go's Reflector.
 
 import asyncio
 import logging
+import math
 import random
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -18,11 +19,13 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import msgspec
 
 from common.errors import ApiServerUnavailable
-from signer.backoff import Backoff
-from signer.kube.cache import Cache
-from signer.kube.client import Expired, PageTooLarge, Response
+from signer.fairness.backoff import Backoff
+from signer.fairness.cpu_budget import CpuBudget
 from signer.kube.decode import Fields, Source, Text, decode, object_key
 from signer.kube.pages import Page, Pager
+from signer.kube.transport.client import Expired, PageTooLarge, Response
+from signer.kube.watches.cache import Cache
+from signer.kube.watches.cache_writer import CacheWriter
 
 _logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -33,10 +36,15 @@ _WATCH_SECONDS: Final = 300
 _BACKOFF: Final = Backoff(initial=0.25, maximum=10.0)
 _MAX_FAILURES: Final = 6
 """Failures after which everything is listed again: the server may never have had the version."""
-_ABSENT_SECONDS: Final = 60.0
-"""Seconds until the next request for a kind that the API server does not have."""
+_ABSENT: Final = Backoff(initial=2.0, maximum=60.0)
+"""Seconds until the next request for a kind that the API server does not have. For some moments
+after its start it does not know all of its kinds."""
+_MISSING_SECONDS: Final = 60.0
+"""How long a kind that had objects must be missing until they count as deleted."""
+_RELIST_SECONDS: Final = 3600.0
+"""Seconds after which everything is listed again, whatever the watches have missed."""
 _LONG_WATCH: Final = 30.0
-"""Seconds after which the end of a watch is no failure, even if it brought no event."""
+"""A watch that lasted this long ended normally, even if it delivered no event."""
 _VALUES_PER_TURN: Final = 100
 """Values of a list until the other reflectors get their turn: when they are read, and when their
 handlers are called."""
@@ -57,7 +65,7 @@ class ListerWatcher(Protocol):
         """Yield events. Raises `Expired`."""
 
     async def yield_cpu(self) -> None:
-        """Let the other reflectors run, and wait while the owner is above its CPU share."""
+        """Let the other reflectors run, and wait while the tenant is above its CPU share."""
 
     async def call(self, function: Callable[[], T]) -> T:
         """Call a function that blocks, on a thread."""
@@ -99,30 +107,42 @@ class _WatchEvent(Fields):
 class Reflector(Generic[V]):
     """Lists and watches one collection; `run` is a task of an event loop."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the last three are options
         self,
         source: ListerWatcher,
         resource: ResourceSpec[V],
         cache: Cache[V],
         *,
+        cpu: CpuBudget | None = None,
+        interrupted: Callable[[], None] = lambda: None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
+        """Charge each object to its namespace in `cpu`, unless its bytes are charged before.
+
+        Call `interrupted` when the connection was lost: the API server may have been restored.
+        """
         self._source = source
         self._resource = resource
-        self._cache = cache
         self._sleep = sleep
         self._path = ""
+        """Empty while the API server does not have the kind."""
+        self._missing_since: float | None = None
+        """Since when the API server has lacked the kind that it had."""
+        self._absences = 0
+        """How often in a row it did not have the kind."""
         self._version: str | None = None
         """Where the next watch continues; `None` when everything has to be listed."""
         self._is_doubtful = False
         """Whether the API server may have gone back to an earlier version."""
+        self._interrupted = interrupted
+        self._task: asyncio.Task[Any] | None = None
+        self._must_list = False
+        self._listed_at = -math.inf
         self._failures = 0
         self.failure: ApiServerUnavailable | None = None
         """Why the last list or watch failed; `None` once one has succeeded."""
-        self._over_budget: set[str] = set()
-        """Owners of whom an object exceeded the budget, since the last list."""
-        self._decode_failed = False
-        """Whether an object could not be read, since the last list."""
+        fields = {"cluster": source.name, "objects": resource.plural}
+        self._writer = CacheWriter(cache, resource.read, log_fields=fields, cpu=cpu, sleep=sleep)
 
     @property
     def plural(self) -> str:
@@ -131,23 +151,49 @@ class Reflector(Generic[V]):
 
     async def run(self) -> None:
         """Keep the cache equal to the collection until the task is cancelled."""
+        self._task = asyncio.current_task()
         try:
             while True:
-                await self._run_once()
-                # Also after a watch that ended well: a server may end each one at once.
-                await self._sleep(_BACKOFF.delay(self._failures, random.random()))  # noqa: S311 # spreads load
-                self._failures += 1
+                try:
+                    await self._run_once()
+                    # Also after a watch that ended well: a server may end each one at once.
+                    await self._sleep(_BACKOFF.delay(self._failures, random.random()))  # noqa: S311 # spreads load
+                    self._failures += 1
+                except asyncio.CancelledError:
+                    if not self._is_to_list_again():
+                        raise
         finally:
+            self._writer.close()
             self._source.close()
+
+    def list_again(self) -> None:
+        """Let nothing be read until everything has been listed again; for the thread of the task.
+
+        The present watch ends.
+        """
+        self._writer.distrust()
+        self._must_list = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def _is_to_list_again(self) -> bool:
+        """Return whether the task was cancelled by `list_again` alone; prepare the next list."""
+        if not self._must_list or self._task is None or self._task.uncancel() > 0:
+            return False
+        self._must_list, self._version = False, None
+        self._source.close()
+        return True
 
     async def _run_once(self) -> None:
         try:
             await self._list_and_watch()
         except Expired:
             self._version = None
-        except ApiServerUnavailable as e:
-            self.failure, self._is_doubtful = e, True
-            fields = {"message": self._message(e), "detail": e.detail}
+        except ApiServerUnavailable as error:
+            self.failure, self._is_doubtful = error, True
+            if error.status not in _FORBIDDEN:
+                self._interrupted()
+            fields = {"message": self._message(error), "detail": error.detail}
             _logger.warning("watch interrupted", extra=self._fields(**fields))
             if self._failures >= _MAX_FAILURES:
                 self._version = None
@@ -161,9 +207,11 @@ class Reflector(Generic[V]):
             await self._require_reached(self._version)
         if self._version is None:
             self._version = await self._list()
+            self._listed_at = time.monotonic()
         self._is_doubtful = False
         if self._version is None:
-            await self._sleep(_ABSENT_SECONDS)
+            await self._sleep(_ABSENT.delay(self._absences, random.random()))  # noqa: S311 # spreads load
+            self._absences += 1
         else:
             await self._watch(self._version)
 
@@ -171,35 +219,46 @@ class Reflector(Generic[V]):
         """Fill the cache; return the resource version to watch from, `None` for no such kind."""
         path = await self._find_path()
         if path is None:
-            self._cache.replace({})
+            self._path = ""
+            self._writer.begin_list()
+            for _ in self._writer.finish_list():
+                pass
             self.failure = None
             return None
         self._path = path
-        self._over_budget.clear()
-        self._decode_failed = False
         version = await self._load()
-        self._report_refusals()
         self.failure = None
         return version
 
     async def _find_path(self) -> str | None:
+        """Return the path, `None` if the API server has no such kind.
+
+        Raises `ApiServerUnavailable` if it had the kind a short time ago: unknown is not absent.
+        """
         path = self._resource.path
-        return path if isinstance(path, str) else await self._source.call(path)
+        found = path if isinstance(path, str) else await self._source.call(path)
+        if found is not None:
+            self._missing_since, self._absences = None, 0
+        elif self._path:
+            now = time.monotonic()
+            self._missing_since = self._missing_since or now
+            if now - self._missing_since < _MISSING_SECONDS:
+                raise ApiServerUnavailable(f"the API server has no {self._resource.plural} now")
+        return found
 
     async def _load(self) -> str:
         """Store a list in the cache; return its version."""
-        loading, version = self._cache.begin_load(), ""
+        self._writer.begin_list()
+        version = ""
         async for page in self._pages(self._resource.page_size):
             for number, item in enumerate(page.items or (), 1):
                 if number % _VALUES_PER_TURN == 0:
                     await self._source.yield_cpu()
-                entry = self._read(item)
-                if entry is not None:
-                    loading.store(*entry)
+                self._writer.store_listed(item)
             version = page.metadata.resource_version or ""
             if not version:
                 raise ApiServerUnavailable("the API server's list has no resource version")
-        for number, _ in enumerate(loading.finish(), 1):
+        for number, _ in enumerate(self._writer.finish_list(), 1):
             if number % _VALUES_PER_TURN == 0:
                 await self._source.yield_cpu()
         return version
@@ -209,8 +268,8 @@ class Reflector(Generic[V]):
         while (query := pager.next_query()) is not None:
             try:
                 response = await self._source.get_page(self._path, query)
-            except PageTooLarge as e:
-                pager.shrink(e)
+            except PageTooLarge as error:
+                pager.shrink(error)
             else:
                 yield pager.read(response)
 
@@ -249,12 +308,13 @@ class Reflector(Generic[V]):
         self.failure, self._is_doubtful = None, is_silent
         if time.monotonic() - started > _LONG_WATCH:
             self._failures = 0
-        if self._over_budget:
-            # The budget may have room at the next list.
+        relist_at = self._listed_at + _RELIST_SECONDS * random.uniform(0.8, 1.0)  # noqa: S311 # spreads load
+        if self._writer.needs_list or time.monotonic() > relist_at:
             self._version = None
 
     def _apply_event(self, line: bytes) -> str:
         """Apply one event; return the version to continue from."""
+        self._writer.begin()
         try:
             event = decode(line, _WatchEvent)
             if event.type == "ERROR":
@@ -262,42 +322,14 @@ class Reflector(Generic[V]):
                 raise Expired
             version = decode(event.object, _EventObject).metadata.resource_version
             key = None if event.type == "BOOKMARK" else object_key(event.object)
-        except ValueError as e:
+        except ValueError as error:
             message = "an event of the API server cannot be read"
-            raise ApiServerUnavailable(message, detail=str(e)[:500]) from e
+            raise ApiServerUnavailable(message, detail=str(error)[:500]) from error
         if event.type == "DELETED" and key is not None:
-            self._cache.delete(key)
+            self._writer.delete(key)
         elif key is not None:
-            self._store(key, event.object)
+            self._writer.store(key, event.object)
         return version
-
-    def _store(self, key: str, body: msgspec.Raw) -> None:
-        entry = self._read(body)
-        if entry is None:
-            self._cache.delete(key)
-        elif not self._cache.upsert(*entry):
-            self._report_refusals()
-
-    def _read(self, body: msgspec.Raw) -> tuple[str, V] | None:
-        """Return an object's key and value; `None` for one that is not kept or cannot be read.
-
-        The log names unreadable objects once per list, so that a hostile cluster cannot fill it.
-        """
-        try:
-            value = self._resource.read(body)
-            return None if value is None else (object_key(body), value)
-        except Exception:
-            if not self._decode_failed:
-                _logger.exception("unreadable object", extra=self._fields())
-            self._decode_failed = True
-            return None
-
-    def _report_refusals(self) -> None:
-        """Log each owner, once per list, whose objects exceed its budget of memory."""
-        for owner in self._cache.incomplete - self._over_budget:
-            fields = {"namespace": owner, "alarm": True}
-            _logger.warning("objects exceed the memory budget", extra=self._fields(**fields))
-            self._over_budget.add(owner)
 
     def _message(self, error: ApiServerUnavailable) -> str:
         if error.status in _FORBIDDEN:

@@ -12,7 +12,7 @@ from threading import Lock
 from typing import Final, Generic, TypeVar
 
 from common.errors import ApiServerUnavailable
-from signer.kube.budget import MemoryBudget, deep_size
+from signer.fairness.memory_budget import MemoryBudget, deep_size
 
 V = TypeVar("V")
 Indexes = Mapping[str, Callable[[V], Iterable[Hashable]]]
@@ -33,12 +33,12 @@ class Cache(Generic[V]):
         *,
         indexes: Indexes[V] | None = None,
         budget: MemoryBudget | None = None,
-        owner: str | None = None,
+        tenant: str | None = None,
     ) -> None:
-        """Count the values for `owner`, or each for its own namespace where no owner is given."""
+        """Count the values for `tenant`, or each for its own namespace where no tenant is given."""
         self._plural = plural
         self._budget = budget
-        self._owner = owner
+        self._tenant = tenant
         self._lock = Lock()
         self._values: dict[str, V] = {}
         self._sizes: dict[str, int] = {}
@@ -46,6 +46,8 @@ class Cache(Generic[V]):
         self._indexes: dict[str, dict[Hashable, dict[str, V]]] = {n: {} for n in self._functions}
         self._handlers: list[EventHandler[V]] = []
         self._incomplete: set[str] = set()
+        self._late: set[str] = set()
+        """Tenants of whom an object that is not stored yet waits to be read."""
         self._synced = False
         self._closed = False
 
@@ -85,22 +87,26 @@ class Cache(Generic[V]):
             self._require_synced()
             return tuple(self._indexes[index])
 
-    def owner_of(self, key: str) -> str:
-        """Return the owner for whom the value of that key counts."""
-        return key.rpartition("/")[0] if self._owner is None else self._owner
+    def tenant_of(self, key: str) -> str:
+        """Return the tenant for whom the value of that key counts."""
+        return key.rpartition("/")[0] if self._tenant is None else self._tenant
 
     @property
     def incomplete(self) -> frozenset[str]:
-        """Return the owners of whom values exceed the budget."""
+        """Return the tenants of whom values exceed the budget."""
         with self._lock:
             return frozenset(self._incomplete)
 
-    def require_complete(self, owner: str) -> None:
-        """Raise `ApiServerUnavailable` while some of the owner's values exceed its budget."""
+    def require_complete(self, tenant: str) -> None:
+        """Raise `ApiServerUnavailable` while some of the tenant's values are not stored."""
         with self._lock:
-            if owner in self._incomplete:
+            if tenant in self._incomplete:
                 raise ApiServerUnavailable(
-                    f"{self._plural} of namespace {owner} exceed its memory budget: delete some"
+                    f"{self._plural} of namespace {tenant} exceed its memory budget: delete some"
+                )
+            if tenant in self._late:
+                raise ApiServerUnavailable(
+                    f"{self._plural} of namespace {tenant} exceed its CPU budget: change fewer"
                 )
 
     def replace(self, values: Mapping[str, V]) -> None:
@@ -138,6 +144,11 @@ class Cache(Generic[V]):
             self._notify(key, None, value)
             yield
 
+    def distrust(self) -> None:
+        """Let nothing be read until the collection has been listed again."""
+        with self._lock:
+            self._synced = False
+
     def upsert(self, key: str, value: V) -> bool:
         """Store one value; return whether the budget allows it. Delete the key if it does not."""
         with self._lock:
@@ -147,7 +158,7 @@ class Cache(Generic[V]):
             self._remove(key)
             stored = self._insert(key, value)
             if not stored:
-                self._incomplete.add(self.owner_of(key))
+                self._incomplete.add(self.tenant_of(key))
             synced = self._synced
         if synced:
             self._notify(key, before, value if stored else None)
@@ -160,6 +171,32 @@ class Cache(Generic[V]):
             synced = self._synced
         if synced:
             self._notify(key, before, None)
+
+    def hold(self, key: str, size: int) -> bool:
+        """Count the bytes of an object that waits to be read; return whether the budget allows it.
+
+        Delete the key if it does not.
+        """
+        tenant = self.tenant_of(key)
+        if self._budget is not None and not self._budget.acquire(tenant, size):
+            self.delete(key)
+            with self._lock:
+                self._incomplete.add(tenant)
+            return False
+        with self._lock:
+            if key not in self._values:
+                self._late.add(tenant)
+        return True
+
+    def release(self, key: str, size: int) -> None:
+        """Give back the bytes of an object that waits no more."""
+        if self._budget is not None:
+            self._budget.release(self.tenant_of(key), size)
+
+    def end_wait(self, tenant: str) -> None:
+        """Note that no object of the tenant waits."""
+        with self._lock:
+            self._late.discard(tenant)
 
     def close(self) -> None:
         """Delete every value permanently, and return the memory to the budget."""
@@ -180,7 +217,7 @@ class Cache(Generic[V]):
         if self._budget is not None:
             entries = _ENTRY_BYTES * (1 + len(index_keys))
             size = entries + sys.getsizeof(key) + deep_size(value) + deep_size(index_keys)
-            if not self._budget.acquire(self.owner_of(key), size):
+            if not self._budget.acquire(self.tenant_of(key), size):
                 return False
             self._sizes[key] = size
         self._values[key] = value
@@ -193,7 +230,7 @@ class Cache(Generic[V]):
         if value is None:
             return None
         if self._budget is not None:
-            self._budget.release(self.owner_of(key), self._sizes.pop(key))
+            self._budget.release(self.tenant_of(key), self._sizes.pop(key))
         for name, index_key in self._index_keys(value):
             entries = self._indexes[name][index_key]
             del entries[key]
@@ -217,16 +254,26 @@ class Loading(Generic[V]):
 
     def __init__(self, cache: Cache[V]) -> None:
         self._cache = cache
-        self._listed: set[str] = set()
+        self.listed: set[str] = set()
+        """The keys of the list."""
         self._refused: set[str] = set()
 
     def store(self, key: str, value: V) -> None:
         """Store an entry of the list."""
-        if self._cache.upsert(key, value):
-            self._listed.add(key)
+        self._count(key, stored=self._cache.upsert(key, value))
+
+    def hold(self, key: str, size: int) -> bool:
+        """Count an entry of the list that waits to be read; see `Cache.hold`."""
+        held = self._cache.hold(key, size)
+        self._count(key, stored=held)
+        return held
+
+    def _count(self, key: str, *, stored: bool) -> None:
+        if stored:
+            self.listed.add(key)
         else:
-            self._refused.add(self._cache.owner_of(key))
+            self._refused.add(self._cache.tenant_of(key))
 
     def finish(self) -> Iterator[None]:
         """Delete what was not in the list, and call the handlers; yield after each value."""
-        return self._cache.finish_load(self._listed, self._refused)
+        return self._cache.finish_load(self.listed, self._refused)

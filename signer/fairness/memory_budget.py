@@ -1,6 +1,6 @@
-"""Budgets of memory: each owner has a share, so that one tenant's objects cost the others nothing.
+"""Budgets of memory: each tenant has a share, so that one tenant's objects cost the others nothing.
 
-An owner is a namespace of the management cluster. All that is cached of its objects, and of the
+A tenant is a namespace of the management cluster. All that is cached of its objects, and of the
 workload clusters of its Clusters, counts for it.
 """
 
@@ -16,14 +16,14 @@ from operator import attrgetter
 from threading import Lock
 from typing import Any, Final
 
-from signer.kube.cpu_budget import CpuBudget
+from signer.fairness.cpu_budget import CpuBudget
 
-PER_OWNER: Final = 128 << 20
-"""Bytes of one owner at most: about 5,000 nodes that join at once, with event logs of 20 KiB."""
+PER_TENANT: Final = 128 << 20
+"""Bytes of one tenant at most: about 5,000 nodes that join at once, with event logs of 20 KiB."""
 TOTAL: Final = 448 << 20
-"""Bytes of all owners: with what is decoded at the moment, the process stays below 1 GiB."""
+"""Bytes of all tenants: with what is decoded at the moment, the process stays below 1 GiB."""
 RESERVED: Final = 4 << 20
-"""Bytes that every owner may use even when others have used the total up."""
+"""Bytes that every tenant may use even when others have used the total up."""
 
 
 _LEAVES: Final = frozenset({str, bytes, int, bool, datetime, type(None)})
@@ -31,12 +31,12 @@ _LEAVES: Final = frozenset({str, bytes, int, bool, datetime, type(None)})
 
 
 class MemoryBudget:
-    """Counts bytes per owner, for any number of threads."""
+    """Counts bytes per tenant, for any number of threads."""
 
     def __init__(
-        self, *, per_owner: int = PER_OWNER, total: int = TOTAL, reserved: int = RESERVED
+        self, *, per_tenant: int = PER_TENANT, total: int = TOTAL, reserved: int = RESERVED
     ) -> None:
-        self._per_owner = per_owner
+        self._per_tenant = per_tenant
         self._total = total
         self._reserved = reserved
         self._lock = Lock()
@@ -44,40 +44,40 @@ class MemoryBudget:
         self._sum = 0
         self._refused: Counter[str] = Counter()
 
-    def acquire(self, owner: str, size: int) -> bool:
-        """Count `size` bytes for the owner if its budget allows; return whether it does."""
+    def acquire(self, tenant: str, size: int) -> bool:
+        """Count `size` bytes for the tenant if its budget allows; return whether it does."""
         with self._lock:
-            used = self._used[owner] + size
+            used = self._used[tenant] + size
             fits_total = self._sum + size <= self._total or used <= self._reserved
-            if used > self._per_owner or not fits_total:
-                self._refused[owner] += 1
+            if used > self._per_tenant or not fits_total:
+                self._refused[tenant] += 1
                 return False
-            self._used[owner] = used
+            self._used[tenant] = used
             self._sum += size
             return True
 
-    def release(self, owner: str, size: int) -> None:
+    def release(self, tenant: str, size: int) -> None:
         """Give back what was acquired."""
         with self._lock:
             self._sum -= size
-            self._used[owner] -= size
-            if not self._used[owner]:
-                del self._used[owner]
+            self._used[tenant] -= size
+            if not self._used[tenant]:
+                del self._used[tenant]
 
     def used(self) -> Mapping[str, int]:
-        """Return the bytes in use by owner."""
+        """Return the bytes in use by tenant."""
         with self._lock:
             return dict(self._used)
 
     def refused(self) -> Mapping[str, int]:
-        """Return how many objects were refused by owner, since the process started."""
+        """Return how many objects were refused by tenant, since the process started."""
         with self._lock:
             return dict(self._refused)
 
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """The budgets in which the workload clusters of all owners are read."""
+    """The budgets in which the workload clusters of all tenants are read."""
 
     memory: MemoryBudget = field(default_factory=MemoryBudget)
     cpu: CpuBudget = field(default_factory=CpuBudget)

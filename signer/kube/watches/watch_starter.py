@@ -1,0 +1,61 @@
+"""Starts watches of one API server, which share the thread of an event loop."""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from signer.fairness.cpu_budget import CpuBudget
+from signer.kube.transport.client import ApiClient
+from signer.kube.transport.event_loop import EventLoop
+from signer.kube.transport.stream import ApiStream
+from signer.kube.watches.cache import Cache
+from signer.kube.watches.watch import Reflector, ResourceSpec
+
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """A watch that runs."""
+
+    reflector: Reflector[Any]
+    task: Future[None]
+    loop: EventLoop
+
+    def list_again(self) -> None:
+        """Let nothing be read until everything has been listed again."""
+        self.loop.call_soon(self.reflector.list_again)
+
+    def stop(self) -> None:
+        """End the watch, without waiting for its end."""
+        self.task.cancel()
+
+
+class WatchStarter:
+    """Starts watches of one API server, for one tenant."""
+
+    def __init__(
+        self,
+        api: ApiClient,
+        loop: EventLoop,
+        *,
+        tenant: str,
+        cpu: CpuBudget | None = None,
+        interrupted: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Let `tenant` pay for what blocks, and each namespace for its objects in `cpu`.
+
+        Call `interrupted` when a connection was lost.
+        """
+        self._api = api
+        self._loop = loop
+        self._tenant = tenant
+        self._cpu = cpu
+        self._interrupted = interrupted
+
+    def start(self, resource: ResourceSpec[V], cache: Cache[V]) -> Watch:
+        """Keep a cache equal to a collection. Raises `RuntimeError` if no thread can be started."""
+        stream = ApiStream(self._api, caller=self._loop, tenant=self._tenant)
+        reflector = Reflector(stream, resource, cache, cpu=self._cpu, interrupted=self._interrupted)
+        return Watch(reflector, self._loop.start(reflector.run), self._loop)
