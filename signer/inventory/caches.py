@@ -5,23 +5,18 @@ request.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
-from signer.host_names import equivalent_names
-from signer.inventory.cluster import ClusterObject
-from signer.inventory.machine import (
-    BootstrapObject,
-    InfrastructureObject,
-    MachineObject,
-    PoolObject,
-    Reference,
-)
+from signer.fairness.memory_budget import MemoryBudget
+from signer.host_names import HostName, canonical_name
+from signer.inventory.cluster_api.cluster import ClusterObject
+from signer.inventory.cluster_api.machine import MachineObject, PoolObject
+from signer.inventory.cluster_api.references import BootstrapObject, InfrastructureObject, Reference
 from signer.inventory.node_labels import NodeLabelFields
-from signer.kube.budget import MemoryBudget
-from signer.kube.cache import Cache
+from signer.inventory.node_taints import NodeTaints
 from signer.kube.decode import (
     MAX_TEXT,
     Fields,
@@ -29,9 +24,11 @@ from signer.kube.decode import (
     ObjectMeta,
     Source,
     Texts,
+    Time,
     decode,
     texts,
 )
+from signer.kube.watches.cache import Cache
 from signer.model import AttestedNodeObject, ClusterKey, EndorsementKeyObject, Node
 
 AUTO_APPROVE_ROLES: Final = frozenset(
@@ -41,11 +38,6 @@ AUTO_APPROVE_ROLES: Final = frozenset(
     }
 )
 """ClusterRoles whose subjects' CSRs kube-controller-manager approves (csrapproving controller)."""
-
-
-def cluster_key(key: ClusterKey) -> str:
-    """Return the key of a Cluster in its cache."""
-    return f"{key.namespace}/{key.name}"
 
 
 class ManagementCaches(ABC):
@@ -62,9 +54,7 @@ class ManagementCaches(ABC):
             "Machines",
             indexes={
                 "provider ID": lambda m: [(m.cluster, m.provider_id)] if m.provider_id else [],
-                "host name": lambda m: {
-                    (m.cluster, form) for a in m.addresses for form in equivalent_names(a.address)
-                },
+                "host name": lambda m: [(m.cluster, name) for name in m.host_names],
                 "nodeRef": lambda m: [(m.cluster, m.node_ref)] if m.node_ref else [],
                 "refers": lambda m: [r for r in (m.infrastructure, m.bootstrap) if r],
             },
@@ -106,6 +96,20 @@ class ManagementCaches(ABC):
     def infrastructure(self, reference: Reference) -> InfrastructureObject | None:
         """Return an infrastructure object of any kind, `None` if it does not exist."""
 
+    def has_machine(self, node: AttestedNodeObject) -> bool:
+        """Return whether the Machine of a claim exists, or may come: its Cluster is paused.
+
+        `clusterctl move` pauses the Clusters, and makes the Machines after the claims.
+        """
+        index_key = (node.cluster, node.provider_id)
+        machines = self.machines.by_index("provider ID", index_key)
+        if node.machine_name:
+            exists = any(machine.name == node.machine_name for machine in machines)
+        else:
+            exists = bool(machines or self.pools.by_index("provider ID", index_key))
+        cluster = self.clusters.get(str(node.cluster))
+        return exists or (cluster is not None and cluster.paused)
+
     def require_complete(self, namespace: str) -> None:
         """Raise `ApiServerUnavailable` while objects of a namespace exceed its memory budget.
 
@@ -124,26 +128,28 @@ class WorkloadCaches:
         """Count every object for the Cluster's namespace in `budget`."""
         self.key = key
         self.uid = uid
-        self.host = host
-        """Host name or address of the server in the kubeconfig; empty without a kubeconfig."""
-        owner = key.namespace
+        self._server = canonical_name(host) if host else None
+        """Host name or address of the server in the kubeconfig, if there is a kubeconfig."""
+        tenant = key.namespace
         self.nodes: Cache[Node] = Cache(
             "Nodes",
             indexes={"provider ID": lambda n: [n.provider_id] if n.provider_id else []},
             budget=budget,
-            owner=owner,
+            tenant=tenant,
         )
-        self.bindings: Cache[str] = Cache("ClusterRoleBindings", budget=budget, owner=owner)
-        self.hosts: Cache[str] = Cache(
-            "the kubernetes service's addresses", budget=budget, owner=owner
+        self.bindings: Cache[str] = Cache("ClusterRoleBindings", budget=budget, tenant=tenant)
+        self.hosts: Cache[HostName] = Cache(
+            "the kubernetes service's addresses", budget=budget, tenant=tenant
         )
+        self.keeps_bindings = False
+        """Whether the bindings stay for Nodes from before the opt-in, as the last round found."""
 
-    def control_plane(self) -> Sequence[str]:
+    def control_plane(self) -> frozenset[HostName]:
         """Return the names and addresses of its API server."""
-        return tuple(filter(None, (*self.hosts.all(), self.host)))
+        return frozenset(self.hosts.all()) | ({self._server} if self._server else frozenset())
 
 
-class _NodeSpec(Fields):
+class _NodeSpec(NodeTaints):
     # Kubernetes limits no provider ID. A limit here would let a kubelet make its Node unreadable.
     provider_id: str | None = msgspec.field(name="providerID", default=None)
 
@@ -151,6 +157,7 @@ class _NodeSpec(Fields):
 class _NodeMeta(ObjectMeta):
     uid: MaybeText = None
     labels: NodeLabelFields | None = None
+    creation_timestamp: Time | None = None
 
 
 class _Node(Fields):
@@ -191,6 +198,9 @@ def read_node(source: Source) -> Node:
         provider_id=provider_id[: MAX_TEXT + 1],
         uid=node.metadata.uid or "",
         labels={} if labels is None else labels.present(),
+        created=node.metadata.creation_timestamp,
+        is_control_plane=labels is not None and labels.control_plane is not None,
+        tainted=node.spec is not None and node.spec.has_own,
     )
 
 
@@ -213,7 +223,8 @@ def _approves(binding: _Binding) -> bool:
     return binding.role_ref is not None and binding.role_ref.name in AUTO_APPROVE_ROLES
 
 
-def read_service(source: Source) -> Mapping[str, str]:
+def read_service(source: Source) -> Mapping[str, HostName]:
     """Read the addresses of the `kubernetes` service, which no certificate may name (S3)."""
     spec = decode(source, _Service).spec or _ServiceSpec()
-    return {address: address for address in texts([*(spec.cluster_ips or ()), spec.cluster_ip])}
+    addresses = texts([*(spec.cluster_ips or ()), spec.cluster_ip])
+    return {address: canonical_name(address) for address in addresses}

@@ -1,32 +1,65 @@
 """The credential list of a workload cluster: which certificates each node may write with.
 
 It is the parameter of the ValidatingAdmissionPolicy in packaging/signer/credential-policy.yaml: a
-ConfigMap with an entry for each node, its credential IDs separated by blanks. An empty entry
-accepts none. A node without an entry is not restricted.
+ConfigMap with an entry for each node. A node without an entry is not restricted.
 """
 
-from collections.abc import Mapping, Sequence
-from http import HTTPStatus
+from collections.abc import Mapping
 from typing import Annotated, Final
 
 import msgspec
 
-from signer.kube.client import ApiClient
+from signer.credential_entry import CredentialEntry, decode_entry
 from signer.kube.decode import Fields, Source, decode
+from signer.kube.resources import CONFIG_MAPS
+from signer.kube.transport.client import MAY_BE_ABSENT, ApiClient
 
-_PATH: Final = "/api/v1/namespaces/kube-system/configmaps/node-attestation-credentials"
+_PATH: Final = CONFIG_MAPS.object_path("node-attestation-credentials", "kube-system")
 _Entry = Annotated[str, msgspec.Meta(max_length=4096)]
 _Data = Annotated[dict[str, _Entry], msgspec.Meta(max_length=20_000)]
-"""etcd accepts 1.5 MiB for an object: about 8000 nodes with two credential IDs each."""
+_MAX_VALUES: Final = 1 << 20
+"""Bytes of all values that an API server accepts in a ConfigMap."""
+_MAX_OBJECT: Final = 3 << 19
+"""Bytes of one object that etcd accepts (1.5 MiB). They include the names of the nodes, each twice:
+`managedFields` has them, too."""
+_MAX_USED: Final = 0.95
+"""The rest is for bans, which always fit, and for what others add at the same time."""
+_QUOTES: Final = 16
+"""Bytes of quotes and braces around both names of a node."""
 
 
 class _ConfigMap(Fields):
     data: _Data | None = None
 
 
-def encode_entry(credential_ids: Sequence[str]) -> str:
-    """Return the entry of a node that may use these certificates."""
-    return " ".join(credential_ids)
+class CredentialList:
+    """The list as it was read."""
+
+    def __init__(self, texts: Mapping[str, str], size: int = 0) -> None:
+        """Hold the entries by node name, of an object with this number of bytes."""
+        self.texts = texts
+        self._size = size
+        self._values = sum(map(len, texts.values()))
+
+    def entry(self, node_name: str) -> CredentialEntry | None:
+        """Return the entry of a node, `None` if it has none."""
+        text = self.texts.get(node_name)
+        return None if text is None else decode_entry(text)
+
+    def used(self) -> float:
+        """Return which part of the space is used."""
+        return self._used(0, 0)
+
+    def fits(self, node_name: str, entry: CredentialEntry) -> bool:
+        """Return whether an entry has space; one that ends all certificates always has."""
+        old = self.texts.get(node_name)
+        growth = len(entry.encode()) - len(old or "")
+        names = 0 if old is not None else 2 * len(node_name) + _QUOTES
+        return growth <= 0 or not entry.ids or self._used(growth, names) <= _MAX_USED
+
+    def _used(self, growth: int, names: int) -> float:
+        by_values = (self._values + growth) / _MAX_VALUES
+        return max(by_values, (self._size + growth + names) / _MAX_OBJECT)
 
 
 class CredentialListClient:
@@ -35,19 +68,21 @@ class CredentialListClient:
     def __init__(self, api: ApiClient) -> None:
         self._api = api
 
-    def read(self) -> Mapping[str, str] | None:
-        """Return the entries by node name, `None` if the ConfigMap does not exist."""
-        response = self._api.get(_PATH, accepted=(200, 404))
-        return None if response.status == HTTPStatus.NOT_FOUND else response.read(_read)
+    def read(self) -> CredentialList | None:
+        """Return the list, `None` if the ConfigMap does not exist."""
+        response = self._api.find(_PATH)
+        return None if response is None else response.read(_read)
 
-    def publish(self, entries: Mapping[str, str | None]) -> None:
+    def publish(self, entries: Mapping[str, CredentialEntry | None]) -> None:
         """Write the entries of nodes; `None` removes one.
 
         Has no precondition: all nodes are in one ConfigMap, and many may renew at the same time.
         Does nothing if the ConfigMap does not exist.
         """
-        self._api.merge_patch(_PATH, {"data": dict(entries)}, accepted=(200, 404))
+        data = {name: entry and entry.encode() for name, entry in entries.items()}
+        self._api.merge_patch(_PATH, {"data": data}, accepted=MAY_BE_ABSENT)
 
 
-def _read(source: Source) -> Mapping[str, str]:
-    return decode(source, _ConfigMap).data or {}
+def _read(source: Source) -> CredentialList:
+    size = len(source) if isinstance(source, bytes) else 0
+    return CredentialList(decode(source, _ConfigMap).data or {}, size)

@@ -7,13 +7,13 @@ that ends in `node-restriction.kubernetes.io/`. docs/policies.md says what each 
 import re
 from collections.abc import Mapping
 from typing import Final
-from urllib.parse import quote
 
 import msgspec
 
 from common.names import API_GROUP
-from signer.kube.client import ApiClient
 from signer.kube.decode import Fields, MaybeText
+from signer.kube.resources import NODES
+from signer.kube.transport.client import MAY_BE_ABSENT, ApiClient
 from signer.model import AttestedNodeObject, Node, TrustBasis
 
 _PREFIX: Final = f"{API_GROUP}.node-restriction.kubernetes.io/"
@@ -21,12 +21,13 @@ ATTESTED: Final = _PREFIX + "attested"
 TRUST_BASIS: Final = _PREFIX + "trust-basis"
 POLICY: Final = _PREFIX + "policy"
 BOOT_STATE: Final = _PREFIX + "boot-state"
+_CONTROL_PLANE: Final = "node-role.kubernetes.io/control-plane"
 
 _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 class NodeLabelFields(Fields):
-    """The signer's labels in the metadata of a Node.
+    """The signer's labels in the metadata of a Node, and that of control plane nodes.
 
     All others are skipped. A kubelet may write any number of those: a limit on them would let it
     make its own Node unreadable.
@@ -36,9 +37,10 @@ class NodeLabelFields(Fields):
     trust_basis: MaybeText = msgspec.field(name=TRUST_BASIS, default=None)
     policy: MaybeText = msgspec.field(name=POLICY, default=None)
     boot_state: MaybeText = msgspec.field(name=BOOT_STATE, default=None)
+    control_plane: MaybeText = msgspec.field(name=_CONTROL_PLANE, default=None)
 
     def present(self) -> Mapping[str, str]:
-        """Return the labels that the Node has."""
+        """Return those labels of the signer that the Node has."""
         labels = {
             ATTESTED: self.attested,
             TRUST_BASIS: self.trust_basis,
@@ -74,5 +76,4 @@ class NodeLabelClient:
         deleted and created again: the labels were computed for another Node.
         """
         body = {"metadata": {"uid": node.uid, "labels": dict(labels)}}
-        path = f"/api/v1/nodes/{quote(node.name, safe='')}"
-        self._api.merge_patch(path, body, accepted=(200, 404))
+        self._api.merge_patch(NODES.object_path(node.name), body, accepted=MAY_BE_ABSENT)

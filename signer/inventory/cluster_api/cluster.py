@@ -5,7 +5,7 @@ infrastructure cluster's `status.kubeletClientCertificateSigner`), else the anno
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Final
@@ -13,14 +13,32 @@ from typing import Final
 import msgspec
 
 from common.names import ANNOTATION_PREFIX
-from signer.inventory.machine import Reference, ReferenceFields, build_reference
+from signer.host_names import HostName, canonical_name
+from signer.inventory.cluster_api.references import Reference, ReferenceFields, build_reference
+from signer.inventory.kinds import CAPI
 from signer.kube.decode import Fields, Labels, MaybeText, Source, Text, Texts, Time, decode, texts
+from signer.kube.events import ObjectReference
 from signer.model import Cluster, ClusterKey
 
 CLIENT_SIGNER_ANNOTATION: Final = ANNOTATION_PREFIX + "client-signer"
 """On a Cluster: its client signer. Several, with commas, are a mistake that R0 reports."""
-_PAUSED_ANNOTATION: Final = "cluster.x-k8s.io/paused"
+_PAUSED_ANNOTATION: Final = f"{CAPI}/paused"
+_CLUSTER_VERSION: Final = f"{CAPI}/v1beta2"
+BINDINGS_CONDITION: Final = "AutoApproveBindingsRemoved"
+NODES_NOT_ATTESTED: Final = "NodesNotAttested"
+"""Reason of this condition while the bindings stay for Nodes from before the opt-in."""
 _DEFAULT_DOMAIN: Final = "cluster.local"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterCondition:
+    """The condition of a Cluster about the bindings that approve without attestation (R0)."""
+
+    removed: bool
+    reason: str
+    message: str
+    since: str = field(default="", compare=False)
+    """`lastTransitionTime`, as it was written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +54,11 @@ class ClusterObject:
     """`spec.security.kubeletAuthentication`; `None` where the CRD does not have it."""
     annotated_signers: frozenset[str]
     infrastructure: Reference | None
-    hosts: frozenset[str]
+    hosts: frozenset[HostName]
     service_networks: tuple[IPv4Network | IPv6Network, ...]
     service_domain: str
+    bindings: ClusterCondition | None
+    """As its status says; users of the Cluster may have written it, so no verdict reads it."""
 
 
 class _Annotations(Fields):
@@ -80,9 +100,27 @@ class _Spec(Fields):
     infrastructure_ref: ReferenceFields | None = None
 
 
+class _Condition(Fields):
+    # Others' conditions must not make a Cluster unreadable, so nothing is limited.
+    type: str | None = None
+    status: str | None = None
+    reason: str | None = None
+    message: str | None = None
+    last_transition_time: str | None = None
+
+
+class _NewStatus(Fields):
+    conditions: list[_Condition] | None = None
+
+
+class _Status(_NewStatus):
+    v1beta2: _NewStatus | None = None
+
+
 class _Cluster(Fields):
     metadata: _Meta
     spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status | None = None
 
 
 def read_cluster(source: Source) -> ClusterObject:
@@ -100,9 +138,10 @@ def read_cluster(source: Source) -> ClusterObject:
         authentication=spec.security.kubelet_authentication if spec.security else None,
         annotated_signers=frozenset(s.strip() for s in signers if s.strip()),
         infrastructure=build_reference(spec.infrastructure_ref, metadata.namespace),
-        hosts=frozenset(_hosts(spec)),
+        hosts=frozenset(map(canonical_name, _hosts(spec))),
         service_networks=tuple(_service_networks(spec)),
         service_domain=_service_domain(spec),
+        bindings=_bindings_condition(cluster.status or _Status()),
     )
 
 
@@ -119,8 +158,9 @@ def build_cluster(
     cluster: ClusterObject,
     named_by_infrastructure: str | None,
     *,
-    hosts: Iterable[str],
+    hosts: Iterable[HostName],
     auto_approve_bindings: Iterable[str],
+    keeps_bindings: bool = False,
 ) -> Cluster:
     """Join the fields of a Cluster with those of its workload cluster."""
     return Cluster(
@@ -132,7 +172,20 @@ def build_cluster(
         service_networks=cluster.service_networks,
         service_domain=cluster.service_domain,
         auto_approve_bindings=frozenset(auto_approve_bindings),
+        keeps_bindings=keeps_bindings,
     )
+
+
+def _bindings_condition(status: _Status) -> ClusterCondition | None:
+    for condition in (*(status.conditions or ()), *((status.v1beta2 or status).conditions or ())):
+        if condition.type == BINDINGS_CONDITION:
+            return ClusterCondition(
+                removed=condition.status == "True",
+                reason=condition.reason or "",
+                message=condition.message or "",
+                since=condition.last_transition_time or "",
+            )
+    return None
 
 
 def _hosts(spec: _Spec) -> Iterable[str]:
@@ -154,3 +207,14 @@ def _service_networks(spec: _Spec) -> Iterable[IPv4Network | IPv6Network]:
     services = spec.cluster_network and spec.cluster_network.services
     for block in texts(services.cidr_blocks if services else None):
         yield ip_network(block, strict=False)
+
+
+def cluster_reference(key: ClusterKey, uid: str) -> ObjectReference:
+    """Return the reference of Events about a Cluster."""
+    return ObjectReference(
+        api_version=_CLUSTER_VERSION,
+        kind="Cluster",
+        namespace=key.namespace,
+        name=key.name,
+        uid=uid,
+    )

@@ -6,6 +6,7 @@ kinds), and an object refers to it. One thread starts and ends the watches.
 """
 
 import logging
+import time
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -14,38 +15,29 @@ from threading import Event, Lock, Thread
 from typing import Final, Protocol, TypeVar
 
 from common.errors import ApiServerUnavailable
-from signer.inventory.machine import InfrastructureObject, Reference, read_infrastructure
-from signer.kube.budget import MemoryBudget
-from signer.kube.cache import Cache
-from signer.kube.discovery import Reader, collection_paths
-from signer.kube.watch import ResourceSpec
+from signer.fairness.memory_budget import MemoryBudget
+from signer.inventory.cluster_api.references import (
+    InfrastructureObject,
+    Reference,
+    read_infrastructure,
+)
+from signer.kube.discovery import Reader, served_resources
+from signer.kube.resources import Kind, Resource
+from signer.kube.watches.cache import Cache
+from signer.kube.watches.watch import ResourceSpec
+from signer.kube.watches.watch_starter import Watch, WatchStarter
 
 _logger = logging.getLogger(__name__)
 V = TypeVar("V")
-
-Kind = tuple[str, str]
-"""API group and kind."""
 
 _MAX_KINDS: Final = 64
 """Kinds that are watched, each over one connection; a provider has about five."""
 _INTERVAL: Final = 60.0
 """Seconds until the served kinds are read again and unused watches are ended."""
+_MISSING_SECONDS: Final = 60.0
+"""How long a watched kind must be missing until its objects count as deleted."""
 _MIN_INTERVAL: Final = 1.0
 """Minimum seconds between two readings, for any number of unknown kinds."""
-
-
-class Stoppable(Protocol):
-    """A watch that runs."""
-
-    def stop(self) -> None:
-        """End the watch."""
-
-
-class Starter(Protocol):
-    """Starts watches of the management cluster."""
-
-    def start(self, resource: ResourceSpec[V], cache: Cache[V]) -> Stoppable:
-        """Keep a cache equal to a collection."""
 
 
 class References(Protocol):
@@ -61,7 +53,7 @@ class References(Protocol):
 @dataclass(frozen=True, slots=True)
 class _KindWatch:
     cache: Cache[InfrastructureObject]
-    watch: Stoppable
+    watch: Watch
 
 
 class InfrastructureWatches:
@@ -70,7 +62,7 @@ class InfrastructureWatches:
     def __init__(  # noqa: PLR0913 - the last three are options
         self,
         api: Reader,
-        starter: Starter,
+        starter: WatchStarter,
         stop: Event,
         *,
         groups: Iterable[str],
@@ -85,7 +77,9 @@ class InfrastructureWatches:
         self._budget = budget
         self._lock = Lock()
         self._watches: dict[Kind, _KindWatch] = {}
-        self._served: Mapping[Kind, str] | None = None
+        self._served: Mapping[Kind, Resource] | None = None
+        self._missing_since: Mapping[Kind, float] = {}
+        """Since when the API server has lacked watched kinds."""
         self._requested = Event()
 
     def start(self) -> None:
@@ -108,7 +102,7 @@ class InfrastructureWatches:
         raise ApiServerUnavailable(f"{reference.kind}s are not known yet")
 
     def request(self, reference: Reference) -> None:
-        """Have the kind of a reference watched, if it may be."""
+        """Ask the thread of the watches to watch this kind, if its API group is configured."""
         kind = (reference.group, reference.kind)
         with self._lock:
             known = kind in self._watches
@@ -122,16 +116,24 @@ class InfrastructureWatches:
         for watch in watches:
             watch.cache.require_complete(namespace)
 
+    def list_again(self) -> None:
+        """Let nothing be read until everything has been listed again."""
+        with self._lock:
+            watches = tuple(self._watches.values())
+        for each in watches:
+            each.watch.list_again()
+
     def sync(self) -> None:
         """Start the watches of kinds that are used and served; end all others.
 
-        Raises `ApiServerUnavailable` when the served kinds cannot be read.
+        Raises `ApiServerUnavailable` when the served kinds cannot be read, or are not all there.
         """
         served = {
-            (group, kind): path
+            resource.group_kind: resource
             for group in sorted(self._groups)
-            for kind, path in collection_paths(self._api, group).items()
+            for resource in served_resources(self._api, group).values()
         }
+        self._require_served(self._watches.keys() - served.keys())
         with self._lock:
             self._served = served
         used = sorted(self._references.used_kinds() & served.keys())
@@ -145,14 +147,24 @@ class InfrastructureWatches:
             if kind not in self._watches:
                 self._begin(kind)
 
+    def _require_served(self, missing: AbstractSet[Kind]) -> None:
+        """Raise `ApiServerUnavailable` if a watched kind is missing for a short time only.
+
+        For some moments after its start, an API server does not know all of its kinds.
+        """
+        now = time.monotonic()
+        self._missing_since = {kind: self._missing_since.get(kind, now) for kind in missing}
+        if any(now - since < _MISSING_SECONDS for since in self._missing_since.values()):
+            raise ApiServerUnavailable("the API server does not have all infrastructure kinds now")
+
     def _run(self) -> None:
         while not self._stop.is_set():
             # Cleared first: a request that comes during `sync` is for the next one.
             self._requested.clear()
             try:
                 self.sync()
-            except ApiServerUnavailable as e:
-                fields = {"message": e.message, "detail": e.detail}
+            except ApiServerUnavailable as error:
+                fields = {"message": error.message, "detail": error.detail}
                 _logger.warning("infrastructure kinds not read", extra={"fields": fields})
             except Exception:
                 # Also when the thread of the watches cannot be started: the next round tries again.
@@ -183,7 +195,8 @@ class InfrastructureWatches:
 
     def _path(self, kind: Kind) -> str | None:
         with self._lock:
-            return None if self._served is None else self._served.get(kind)
+            resource = None if self._served is None else self._served.get(kind)
+        return None if resource is None else resource.collection_path()
 
     def _object_changed(
         self,

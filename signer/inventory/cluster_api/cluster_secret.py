@@ -5,67 +5,19 @@ may have the same name, or may be left from a deleted Cluster of the same name. 
 API's util/secret/consts.go and "Using Custom Certificates" in its book.
 """
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 
+from signer.inventory.cluster_api.cluster import ClusterObject
+from signer.inventory.kinds import CAPI
+from signer.kube.secrets import Secret
 from signer.model import ClusterKey
 
-CLUSTER_NAME_LABEL: Final = "cluster.x-k8s.io/cluster-name"
-CLUSTER_SECRET_TYPE: Final = "cluster.x-k8s.io/secret"  # noqa: S105 # a type
+CLUSTER_NAME_LABEL: Final = f"{CAPI}/cluster-name"
+CLUSTER_SECRET_TYPE: Final = f"{CAPI}/secret"
 KUBECONFIG_TYPES: Final = frozenset({CLUSTER_SECRET_TYPE})
 AUTHORITY_TYPES: Final = frozenset({CLUSTER_SECRET_TYPE, "kubernetes.io/tls"})
 """Cluster API's documentation has operators who bring their own authority create a Secret of type
 `kubernetes.io/tls` (https://cluster-api.sigs.k8s.io/tasks/certs/using-custom-certificates)."""
-_GROUP: Final = "cluster.x-k8s.io/"
-
-
-class Owner(Protocol):
-    """One owner reference."""
-
-    @property
-    def api_version(self) -> str:
-        """Return the owner's API version."""
-
-    @property
-    def kind(self) -> str:
-        """Return the owner's kind."""
-
-    @property
-    def uid(self) -> str:
-        """Return the owner's UID."""
-
-
-class ClusterSecret(Protocol):
-    """The metadata of a Secret."""
-
-    @property
-    def created(self) -> datetime | None:
-        """Return its creation time."""
-
-    @property
-    def type(self) -> str:
-        """Return its type."""
-
-    @property
-    def labels(self) -> Mapping[str, str]:
-        """Return its labels."""
-
-    @property
-    def owners(self) -> Sequence[Owner]:
-        """Return its owner references."""
-
-
-class ClusterIdentity(Protocol):
-    """The metadata of a Cluster."""
-
-    @property
-    def uid(self) -> str:
-        """Return its UID."""
-
-    @property
-    def created(self) -> datetime | None:
-        """Return its creation time."""
 
 
 def authority_secret_name(key: ClusterKey) -> str:
@@ -73,7 +25,7 @@ def authority_secret_name(key: ClusterKey) -> str:
     return f"{key.name}-ca"
 
 
-def require_label_and_type(secret: ClusterSecret, cluster: str, types: frozenset[str]) -> None:
+def require_label_and_type(secret: Secret, cluster: str, types: frozenset[str]) -> None:
     """Raise `ValueError` unless the Secret is labelled for the Cluster and has one of the types."""
     if secret.type not in types:
         raise ValueError(f"its type must be {' or '.join(sorted(types))}")
@@ -81,7 +33,7 @@ def require_label_and_type(secret: ClusterSecret, cluster: str, types: frozenset
         raise ValueError(f"its label {CLUSTER_NAME_LABEL} must name the Cluster")
 
 
-def require_current(secret: ClusterSecret, cluster: ClusterIdentity) -> None:
+def require_current(secret: Secret, cluster: ClusterObject) -> None:
     """Raise `ValueError` if the Secret belongs to an earlier Cluster of the same name.
 
     A Cluster that is made again has a new UID. An owner reference to a Cluster must have this UID.
@@ -90,7 +42,7 @@ def require_current(secret: ClusterSecret, cluster: ClusterIdentity) -> None:
     without an owner is the user's, who may create it before the Cluster.
     """
     for owner in secret.owners:
-        is_cluster = owner.kind == "Cluster" and owner.api_version.startswith(_GROUP)
+        is_cluster = owner.kind == "Cluster" and owner.api_version.startswith(f"{CAPI}/")
         if is_cluster and owner.uid != cluster.uid:
             raise ValueError("it belongs to an earlier Cluster of the same name: delete it")
     if not secret.owners or secret.created is None or cluster.created is None:

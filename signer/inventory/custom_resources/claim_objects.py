@@ -8,9 +8,15 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from common.names import ANNOTATION_PREFIX, API_GROUP, API_VERSION
+from common.names import ANNOTATION_PREFIX
 from common.strict_json import format_time
-from signer.inventory.cluster_secret import CLUSTER_NAME_LABEL
+from signer.inventory.cluster_api.cluster_secret import CLUSTER_NAME_LABEL
+from signer.inventory.custom_resources.measured_values import (
+    MeasuredFields,
+    encode_measured,
+    read_measured,
+)
+from signer.inventory.kinds import ATTESTED_NODES, ENDORSEMENT_KEYS
 from signer.kube.decode import (
     MAX_ENTRIES,
     Fields,
@@ -29,18 +35,19 @@ from signer.model import (
     ClusterKey,
     EndorsementKeyObject,
     KeyHolder,
+    Refusal,
     Registration,
     Release,
     TrustBasis,
     attested_node_name,
 )
 
-_API: Final = f"{API_GROUP}/{API_VERSION}"
 MOVE_LABELS: Final = {"clusterctl.cluster.x-k8s.io/move": ""}
 """With this label `clusterctl move` moves an object that has no owner."""
 _MAX_POLICY_NAME: Final = 253
 """Characters that the CRD allows. A policy in a file may have a longer name: it is cut off here, so
 that it stops no claim."""
+_MAX_MESSAGE: Final = 1024
 _WRITTEN_UNDER: Final = ANNOTATION_PREFIX + "written-under"
 
 
@@ -100,6 +107,14 @@ class _Boot(Fields):
     firmware_version: MaybeText = None
 
 
+class _Refusal(Fields):
+    reason: Text
+    time: Time
+    request: Text
+    message: MaybeText = None
+    measured: MeasuredFields | None = None
+
+
 class _NodeSpec(Fields):
     cluster_name: Text
     node_name: Text
@@ -113,6 +128,9 @@ class _NodeSpec(Fields):
     boot: _Boot | None = None
     policy: MaybeText = None
     boot_state: MaybeText = None
+    measured: MeasuredFields | None = None
+    renewal_deadline: Time | None = None
+    last_refusal: _Refusal | None = None
 
 
 class _Node(Fields):
@@ -162,6 +180,9 @@ def read_attested_node(source: Source) -> AttestedNodeObject:
         boot=_boot(spec.boot),
         policy=spec.policy or "",
         boot_state=next((s for s in BootState if s.value == spec.boot_state), None),
+        measured=read_measured(spec.measured),
+        renewal_deadline=spec.renewal_deadline,
+        last_refusal=None if spec.last_refusal is None else _refusal(spec.last_refusal),
     )
 
 
@@ -169,12 +190,10 @@ def encode_endorsement_key(
     name: str, public_key_pem: str, held_by: KeyHolder, now: datetime
 ) -> dict[str, Any]:
     """Return the body of a new EndorsementKey, held by a node."""
-    return {
-        "apiVersion": _API,
-        "kind": "EndorsementKey",
-        "metadata": {"name": name, "labels": MOVE_LABELS},
-        "spec": {"publicKey": public_key_pem, "heldBy": encode_holder(held_by, since=now, now=now)},
-    }
+    return ENDORSEMENT_KEYS.manifest(
+        metadata={"name": name, "labels": MOVE_LABELS},
+        spec={"publicKey": public_key_pem, "heldBy": encode_holder(held_by, since=now, now=now)},
+    )
 
 
 def encode_holder(held_by: KeyHolder, *, since: datetime, now: datetime) -> dict[str, Any]:
@@ -217,25 +236,51 @@ def encode_attested_node(node: AttestedNodeObject, resource_version: str) -> dic
         "notAfter": format_time(node.not_after),
         "lastAttested": format_time(node.last_attested),
     }
-    if node.machine_name:
-        spec["machineName"] = node.machine_name
-    if node.machine_uid:
-        spec["machineUID"] = node.machine_uid
-    if node.credential_ids:
-        spec["credentialIDs"] = list(node.credential_ids)
-    if node.boot is not None:
-        spec["boot"] = {
-            "resetCount": node.boot.reset_count,
-            "restartCount": node.boot.restart_count,
-            "firmwareVersion": f"{node.boot.firmware_version:#018x}",
-        }
-    if node.policy:
-        spec["policy"] = node.policy[:_MAX_POLICY_NAME]
-    if node.boot_state is not None:
-        spec["bootState"] = node.boot_state.value
+    optional = {
+        "machineName": node.machine_name,
+        "machineUID": node.machine_uid,
+        "credentialIDs": list(node.credential_ids),
+        "boot": node.boot and _encode_boot(node.boot),
+        "policy": node.policy[:_MAX_POLICY_NAME],
+        "bootState": node.boot_state and node.boot_state.value,
+        "measured": node.measured and encode_measured(node.measured),
+        "renewalDeadline": node.renewal_deadline and format_time(node.renewal_deadline),
+        "lastRefusal": node.last_refusal and _encode_refusal(node.last_refusal),
+    }
+    spec |= {key: value for key, value in optional.items() if value}
     if resource_version:
         metadata |= replacement_metadata(resource_version)
-    return {"apiVersion": _API, "kind": "AttestedNode", "metadata": metadata, "spec": spec}
+    return ATTESTED_NODES.manifest(metadata=metadata, spec=spec)
+
+
+def _encode_boot(boot: BootCounters) -> dict[str, Any]:
+    return {
+        "resetCount": boot.reset_count,
+        "restartCount": boot.restart_count,
+        "firmwareVersion": f"{boot.firmware_version:#018x}",
+    }
+
+
+def _encode_refusal(refusal: Refusal) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "reason": refusal.reason,
+        "message": refusal.message[:_MAX_MESSAGE],
+        "time": format_time(refusal.time),
+        "request": refusal.request,
+    }
+    if refusal.measured is not None:
+        fields["measured"] = encode_measured(refusal.measured)
+    return fields
+
+
+def _refusal(fields: _Refusal) -> Refusal:
+    return Refusal(
+        reason=fields.reason,
+        message=fields.message or "",
+        time=fields.time,
+        request=fields.request,
+        measured=read_measured(fields.measured),
+    )
 
 
 def _registration(fields: _Registration) -> Registration:

@@ -9,25 +9,26 @@ import logging
 import math
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from http import HTTPStatus
 from threading import Event
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from common.errors import ApiServerUnavailable, AttestationError
-from signer.backoff import Backoff
-from signer.errors import KubeconfigRefused
-from signer.inventory.cluster import ClusterObject
-from signer.inventory.kubeconfig_secret import (
+from signer.clusters.connection_problem import CONNECTING, FORBIDDEN, ConnectionProblem
+from signer.clusters.kubeconfig_secret import (
     admin_kubeconfig_name,
     find_kubeconfig_secret,
     read_connection,
 )
-from signer.inventory.workload import WorkloadCluster
-from signer.kube.budget import Budgets
-from signer.kube.event_loop import EventLoop
-from signer.kube.kubeconfig import Connection
-from signer.kube.secrets import Secret
+from signer.clusters.workload_cluster import WorkloadCluster
+from signer.errors import KubeconfigRefused
+from signer.fairness.backoff import Backoff
+from signer.fairness.memory_budget import Budgets
+from signer.inventory.cluster_api.cluster import ClusterObject
+from signer.kube.secrets import SecretClient
+from signer.kube.transport.event_loop import EventLoop
+from signer.kube.transport.kubeconfig import Connection
+from signer.model import ClusterKey
 
 _logger = logging.getLogger(__name__)
 
@@ -38,31 +39,6 @@ _REFRESH_INTERVAL: Final = 600.0
 """Seconds until a Secret in use is read again: Cluster API renews it before it expires."""
 _RETRY_INTERVAL: Final = 15.0
 """The same while the connection fails, and after a change of the Cluster."""
-FORBIDDEN: Final = "Forbidden"
-"""Reason of a problem: RBAC does not allow the signer what it needs."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionProblem:
-    """Why an opted-in Cluster is not served."""
-
-    reason: str
-    message: str
-    """The next step of the operator; it may be shown in the Cluster's namespace."""
-    reachable: bool = False
-    """Whether its API server answers."""
-
-
-class KubeconfigSecrets(Protocol):
-    """The part of the management cluster's API that reads Secrets."""
-
-    def read(self, namespace: str, name: str) -> Secret | None:
-        """Return the Secret, `None` if it does not exist."""
-
-
-CONNECTING: Final = ConnectionProblem(
-    reason="Connecting", message="the signer has not read the workload cluster's objects yet"
-)
 
 
 def _watch_problem(plural: str, error: ApiServerUnavailable) -> ConnectionProblem:
@@ -84,18 +60,22 @@ class ClusterConnector:
     connector.
     """
 
-    def __init__(  # noqa: PLR0913 - the last five are options
+    def __init__(  # noqa: PLR0913 - the last six are options
         self,
         cluster: ClusterObject,
-        secrets: KubeconfigSecrets,
+        secrets: SecretClient,
         *,
         user_agent: str,
         budgets: Budgets,
         loop: EventLoop,
+        connecting: Callable[[ClusterKey], None],
         opened: Callable[[WorkloadCluster], None],
         monotonic: Callable[[], float],
     ) -> None:
-        """Call `opened` with each workload cluster before its watches start on `loop`."""
+        """Call `opened` with each workload cluster before its watches start on `loop`.
+
+        Call `connecting` before each read of the Secret, also while there is none.
+        """
         self.cluster = cluster
         self.workload: WorkloadCluster | None = None
         """The open workload cluster, `None` while no connection is open."""
@@ -103,6 +83,7 @@ class ClusterConnector:
         self._user_agent = user_agent
         self._budgets = budgets
         self._loop = loop
+        self._connecting = connecting
         self._opened = opened
         self._monotonic = monotonic
         self._stop = Event()
@@ -149,16 +130,16 @@ class ClusterConnector:
         self._changed = False
         try:
             self._connect()
-        except KubeconfigRefused as e:
-            self._report_problem(e.reason, f"the kubeconfig Secret is refused: {e.message}")
-        except ApiServerUnavailable as e:
-            reason, message = e.reason, e.message
-            if e.status == HTTPStatus.FORBIDDEN:
+        except KubeconfigRefused as error:
+            self._report_problem(error.reason, f"the kubeconfig Secret is refused: {error.message}")
+        except ApiServerUnavailable as error:
+            reason, message = error.reason, error.message
+            if error.status == HTTPStatus.FORBIDDEN:
                 reason = FORBIDDEN
                 message = "the signer may not read this Secret: grant it get in the namespace"
-            self._report_problem(reason, message, e.detail)
-        except AttestationError as e:
-            self._report_problem(e.reason, e.message, e.detail)
+            self._report_problem(reason, message, error.detail)
+        except AttestationError as error:
+            self._report_problem(error.reason, error.message, error.detail)
         except Exception:
             _logger.exception("cluster not opened", extra=self._fields())
         else:
@@ -173,6 +154,7 @@ class ClusterConnector:
 
     def _connect(self) -> None:
         key = self.cluster.key
+        self._connecting(key)
         self._secret_name, secret = find_kubeconfig_secret(self._secrets.read, key)
         connection = read_connection(secret, self.cluster)
         if self.workload is None or self.workload.connection != connection:

@@ -1,8 +1,8 @@
 """The open workload clusters: opted-in Clusters, connected to by their kubeconfig Secrets.
 
 The signer never connects to a Cluster that has not opted in, nor to one that another replica
-serves. The threads of a pool read the Secrets and open the connections, with turns for the owners:
-a Secret that is refused, or takes long to read, delays only the Clusters of its owner.
+serves. The threads of a pool read the Secrets and open the connections, with turns for the tenants:
+a Secret that is refused, or takes long to read, delays only the Clusters of its tenant.
 """
 
 import logging
@@ -16,25 +16,22 @@ from typing import Final
 
 from common.errors import ApiServerUnavailable
 from common.names import CLIENT_SIGNER
-from signer.inventory.cluster import ClusterObject, client_signers
-from signer.inventory.cluster_connector import (
-    CONNECTING,
-    ClusterConnector,
-    ConnectionProblem,
-    KubeconfigSecrets,
-)
-from signer.inventory.lister import infrastructure_signer
-from signer.inventory.management import ManagementCluster
-from signer.inventory.workload import WorkloadCluster
-from signer.kube.budget import Budgets
-from signer.kube.event_loop import EventLoop
+from signer.clusters.cluster_connector import ClusterConnector
+from signer.clusters.connection_problem import CONNECTING, ConnectionProblem
+from signer.clusters.management_cluster import ManagementCluster
+from signer.clusters.workload_cluster import WorkloadCluster
+from signer.fairness.memory_budget import Budgets
+from signer.fairness.task_pool import TaskPool
+from signer.inventory.cached_inventory import infrastructure_signer
+from signer.inventory.cluster_api.cluster import ClusterObject, client_signers
+from signer.kube.secrets import SecretClient
+from signer.kube.transport.event_loop import EventLoop
 from signer.model import ClusterKey
-from signer.task_pool import TaskPool
 
 _logger = logging.getLogger(__name__)
 
 _MAX_CLUSTERS: Final = 500
-"""Clusters of one owner (namespace). Each has three connections, and the number of open files
+"""Clusters of one tenant (namespace). Each has three connections, and the number of open files
 is limited."""
 _UNKNOWN: Final = datetime.max.replace(tzinfo=UTC)
 """Sorts a Cluster without a creation time last."""
@@ -47,39 +44,42 @@ _TOO_MANY: Final = ConnectionProblem(
 class WorkloadClusters:
     """The open workload clusters; `sync` and `stop` are for one thread, `get` for any."""
 
-    def __init__(  # noqa: PLR0913 - the last six are options
+    def __init__(  # noqa: PLR0913 - the last seven are options
         self,
         management: ManagementCluster,
-        secrets: KubeconfigSecrets,
+        secrets: SecretClient,
         *,
         user_agent: str,
         budgets: Budgets,
         pool: TaskPool,
         serves: Callable[[ClusterKey], bool],
+        connecting: Callable[[ClusterKey], None],
         opened: Callable[[WorkloadCluster], None],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Open the Clusters that this replica `serves`.
 
-        Call `opened` with each workload cluster before its watches start. What blocks runs on the
-        threads of `pool`.
+        Call `connecting` with a Cluster before each attempt to read its Secret, and `opened` with
+        each workload cluster before its watches start. What blocks runs on the threads of `pool`.
         """
         self._management = management
         self._pool = pool
+        self._loop = EventLoop("watches", pool)
         self._serves = serves
         self._connector = partial(
             ClusterConnector,
             secrets=secrets,
             user_agent=user_agent,
             budgets=budgets,
-            loop=EventLoop("watches", pool),
+            loop=self._loop,
+            connecting=connecting,
             opened=opened,
             monotonic=monotonic,
         )
         self._refreshing: dict[ClusterConnector, Future[None]] = {}
         self._connectors: dict[ClusterKey, ClusterConnector] = {}
         self._over_limit: frozenset[str] = frozenset()
-        """Owners with more opted-in Clusters than are served."""
+        """Tenants with more opted-in Clusters than are served."""
 
     def get(self, key: ClusterKey) -> WorkloadCluster | None:
         """Return an open workload cluster."""
@@ -92,6 +92,10 @@ class WorkloadClusters:
         if connector is not None:
             return connector.problem()
         return _TOO_MANY if key.namespace in self._over_limit else CONNECTING
+
+    def is_watching(self) -> bool:
+        """Return whether the thread of the watches makes progress."""
+        return self._loop.is_healthy()
 
     def open_clusters(self) -> Sequence[WorkloadCluster]:
         """Return the open workload clusters."""
@@ -107,9 +111,9 @@ class WorkloadClusters:
     def sync(self) -> None:
         """Make a connector for each opted-in Cluster of this replica; stop those of all others.
 
-        Have the Secrets read that are due, and close the connections that are idle. Until the
-        objects of the management cluster have been listed, nothing is opened: no request could be
-        verified, and the connections would take CPU time from the lists.
+        Submit the reads of the Secrets that are due, and close the connections that are idle. Until
+        the objects of the management cluster have been listed, nothing is opened: no request could
+        be verified, and the connections would take CPU time from the lists.
         """
         if not self._management.has_synced():
             return
@@ -152,19 +156,19 @@ class WorkloadClusters:
             return cluster.key in self._connectors
 
     def _start_new(self, opted_in: Mapping[ClusterKey, ClusterObject]) -> None:
-        """Make connectors, the oldest Clusters' first, up to the limit of each owner."""
+        """Make connectors, the oldest Clusters' first, up to the limit of each tenant."""
         served = Counter(key.namespace for key in self._connectors)
         over_limit = set()
         new = [cluster for key, cluster in opted_in.items() if key not in self._connectors]
         for cluster in sorted(new, key=lambda cluster: cluster.created or _UNKNOWN):
-            owner = cluster.key.namespace
-            if served[owner] < _MAX_CLUSTERS:
+            tenant = cluster.key.namespace
+            if served[tenant] < _MAX_CLUSTERS:
                 self._connectors[cluster.key] = self._connector(cluster)
-                served[owner] += 1
+                served[tenant] += 1
             else:
-                over_limit.add(owner)
-        for owner in over_limit - self._over_limit:
-            fields = {"namespace": owner, "served": _MAX_CLUSTERS, "alarm": True}
+                over_limit.add(tenant)
+        for tenant in over_limit - self._over_limit:
+            fields = {"namespace": tenant, "served": _MAX_CLUSTERS, "alarm": True}
             _logger.warning("too many Clusters have opted in", extra={"fields": fields})
         self._over_limit = frozenset(over_limit)
 

@@ -1,27 +1,22 @@
-"""EndorsementKeyRequests: the keys that were offered for Machines without a key on record.
+"""EndorsementKeyRequests: the keys that were offered for Machines without a registered key.
 
 Only the signer writes them, and no check reads them. Source:
 docs/decisions/0033-unknown-tpms-as-requests.md, and the CRD in packaging/signer/crds.
 """
 
 from collections.abc import Sequence
-from http import HTTPStatus
 from typing import Annotated, Any, Final
-from urllib.parse import quote
 
 import msgspec
 
-from common.names import API_GROUP, API_VERSION
 from common.strict_json import format_time
-from signer.kube.client import ApiClient
+from signer.inventory.kinds import KEY_REQUESTS
 from signer.kube.decode import Fields, MaybeText, Source, Text, Time, decode
+from signer.kube.transport.client import MAY_EXIST, MAY_HAVE_CHANGED, ApiClient
 from signer.model import ClusterKey, EndorsementKeyRequest, OfferedKey, TpmIdentity
 
-KEY_REQUEST: Final = (API_GROUP, "EndorsementKeyRequest")
-"""Group and kind."""
 MAX_OFFERED_KEYS: Final = 4
 """Keys of one Machine. Two are a conflict already; the first ones stay."""
-_WRITTEN: Final = frozenset({HTTPStatus.OK, HTTPStatus.CREATED})
 
 
 class _Certificate(Fields):
@@ -75,17 +70,15 @@ def read_key_request(source: Source) -> EndorsementKeyRequest:
 
 def encode_key_request(request: EndorsementKeyRequest) -> dict[str, Any]:
     """Return the body of a new EndorsementKeyRequest; its UID and version are not written."""
-    return {
-        "apiVersion": f"{API_GROUP}/{API_VERSION}",
-        "kind": "EndorsementKeyRequest",
-        "metadata": {"name": request.name, "namespace": request.cluster.namespace},
-        "spec": {
+    return KEY_REQUESTS.manifest(
+        metadata={"name": request.name, "namespace": request.cluster.namespace},
+        spec={
             "clusterName": request.cluster.name,
             "machineUID": request.machine_uid,
             "providerID": request.provider_id,
             "keys": _encode_keys(request.keys),
         },
-    }
+    )
 
 
 class KeyRequestClient:
@@ -96,28 +89,25 @@ class KeyRequestClient:
 
     def create(self, request: EndorsementKeyRequest) -> bool:
         """Create a request; return whether it was created. Raises `ApiServerUnavailable`."""
-        path = _path(request.cluster.namespace)
-        return self._api.create(path, encode_key_request(request), accepted=(201, 409)).status in (
-            _WRITTEN
-        )
+        path = KEY_REQUESTS.collection_path(request.cluster.namespace)
+        return self._api.create(path, encode_key_request(request), accepted=MAY_EXIST).succeeded
 
     def add_key(self, request: EndorsementKeyRequest, key: OfferedKey) -> bool:
         """Append a key; return whether it was written, and not changed by others meanwhile.
 
         Raises `ApiServerUnavailable`.
         """
-        path = _path(request.cluster.namespace, request.name)
         body = {
             "metadata": {"uid": request.uid, "resourceVersion": request.resource_version},
             "spec": {"keys": _encode_keys((*request.keys, key))},
         }
-        return self._api.merge_patch(path, body, accepted=(200, 404, 409)).status in _WRITTEN
+        path = _path(request)
+        return self._api.merge_patch(path, body, accepted=MAY_HAVE_CHANGED).succeeded
 
     def delete(self, request: EndorsementKeyRequest) -> None:
         """Delete a request, if it has not changed. Raises `ApiServerUnavailable`."""
-        path = _path(request.cluster.namespace, request.name)
         preconditions = {"uid": request.uid, "resourceVersion": request.resource_version}
-        self._api.delete(path, preconditions, accepted=(200, 404, 409))
+        self._api.delete(_path(request), preconditions, accepted=MAY_HAVE_CHANGED)
 
 
 def _offered_key(key: _Key) -> OfferedKey:
@@ -156,7 +146,5 @@ def _encode_key(key: OfferedKey) -> dict[str, Any]:
     }
 
 
-def _path(namespace: str, name: str = "") -> str:
-    path = f"/apis/{API_GROUP}/{API_VERSION}/namespaces/{quote(namespace, safe='')}"
-    path = f"{path}/endorsementkeyrequests"
-    return f"{path}/{quote(name, safe='')}" if name else path
+def _path(request: EndorsementKeyRequest) -> str:
+    return KEY_REQUESTS.object_path(request.name, request.cluster.namespace)

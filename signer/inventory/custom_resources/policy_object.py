@@ -2,21 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Any, Final
-from urllib.parse import quote
 
 import msgspec
 
-from common.names import API_GROUP, API_VERSION
-from signer.kube.client import ApiClient
+from signer.inventory.kinds import POLICIES
 from signer.kube.decode import Fields, Source, Text, decode
+from signer.kube.transport.client import MAY_HAVE_CHANGED, ApiClient
+from signer.model import ClusterKey
 from signer.policy import Policy, RefusedPolicy, load_spec
-from signer.policy.load import POLICY_KIND
 
-POLICY: Final = (API_GROUP, POLICY_KIND)
-"""Group and kind."""
-POLICIES: Final = f"/apis/{API_GROUP}/{API_VERSION}/kubeletattestationpolicies"
+SERVED: Final = "Served"
+"""The state of a Cluster whose requests are decided; all states are in docs/policies.md."""
 _EMPTY: Final = msgspec.Raw(b"{}")
 
 
@@ -31,6 +28,27 @@ class PolicyObject:
     """The API server counts the changes of `spec`."""
     policy: Policy | RefusedPolicy
     status: Mapping[str, Any]
+
+
+class StoredStates:
+    """The states of Clusters that replicas of the signer wrote into the status of a policy.
+
+    A status has no more than 100 entries, those first that are not served. So a Cluster without an
+    entry is served if the status counts more Clusters than it lists. Otherwise the replica that
+    serves it has not written its state yet.
+    """
+
+    def __init__(self, status: Mapping[str, Any]) -> None:
+        clusters = status.get("clusters") or ()
+        self.entries: dict[ClusterKey, Mapping[str, str]] = {
+            ClusterKey(namespace=e["namespace"], name=e["name"]): e for e in clusters
+        }
+        is_complete = status.get("selectedClusters", 0) <= len(self.entries)
+        self._missing: Mapping[str, str] = {} if is_complete else {"state": SERVED}
+
+    def get(self, key: ClusterKey) -> Mapping[str, str]:
+        """Return `state` and perhaps `message` of a Cluster; nothing if they are not written."""
+        return self.entries.get(key, self._missing)
 
 
 class _Meta(Fields):
@@ -74,8 +92,8 @@ class PolicyClient:
         absent = {key: None for key in policy.status if key not in status}
         metadata = {"uid": policy.uid, "resourceVersion": policy.resource_version}
         response = self._api.merge_patch(
-            f"{POLICIES}/{quote(policy.name, safe='')}/status",
+            POLICIES.object_path(policy.name, subresource="status"),
             {"metadata": metadata, "status": {**absent, **status}},
-            accepted=(HTTPStatus.OK, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
+            accepted=MAY_HAVE_CHANGED,
         )
-        return response.status == HTTPStatus.OK
+        return response.succeeded

@@ -1,18 +1,31 @@
-"""Machines, MachinePools, their infrastructure and bootstrap objects, in v1beta1 and v1beta2.
+"""Machines and MachinePools, in v1beta1 and v1beta2.
 
 Source: Cluster API's api/core/v1beta1 and v1beta2. Where they differ, both forms are read.
 """
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated, Final
 
 import msgspec
 
-from common.names import ENDORSEMENT_KEY_ANNOTATION
-from signer.inventory.key_annotation import NO_ANNOTATION, KeyAnnotation, read_key_annotation
+from common.names import VM_ID_ANNOTATION
+from signer.host_names import HostName, canonical_name
+from signer.inventory.cluster_api.key_annotation import NO_ANNOTATION, KeyAnnotation
+from signer.inventory.cluster_api.references import (
+    UNKNOWN_TOKEN,
+    Annotation,
+    BootstrapObject,
+    InfrastructureObject,
+    KeyAnnotationFields,
+    Reference,
+    ReferenceFields,
+    build_reference,
+    is_kubeadm_config,
+    read_registered_keys,
+)
 from signer.kube.decode import (
     MAX_ENTRIES,
     Fields,
@@ -26,30 +39,29 @@ from signer.kube.decode import (
 )
 from signer.model import Address, ClusterKey, Machine
 
-UNKNOWN_TOKEN: Final = ""
-"""In place of the ID of a token that should exist and is not known. No requester has this ID."""
-KUBEADM_CONFIG: Final = ("bootstrap.cluster.x-k8s.io", "KubeadmConfig")
-_TOKEN: Final = re.compile(r"([a-z0-9]{6})\.[a-z0-9]{16}")
-_MAX_ANNOTATION: Final = 256 << 10
-"""Characters: Kubernetes allows 256 KiB for all annotations of an object."""
+CONDITION: Final = "KubeletAttested"
+MAX_MESSAGE: Final = 1024
+"""Characters of the message that the signer writes into the condition."""
+_MAX_ADDRESSES: Final = 256
+"""Addresses of one Machine that are read: as many as v1beta2 allows. v1beta1 has no limit."""
+_MAX_CONDITION_MESSAGE: Final = 32768
+"""Characters that Kubernetes allows in the message of any condition."""
 _MAX_MEMBERS: Final = 20_000
 """Provider IDs of one MachinePool."""
+_VM_ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _BOOTSTRAP_CONDITIONS: Final = frozenset({"BootstrapConfigReady", "BootstrapReady"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reference:
-    """Another object in the same namespace, in any version of its API group."""
+@dataclass(frozen=True, slots=True)
+class AttestedCondition:
+    """The condition KubeletAttested of a Machine, as text; nothing here is verified."""
 
-    group: str
-    kind: str
-    namespace: str
-    name: str
-
-    @property
-    def key(self) -> str:
-        """Return the object's key in the cache of its kind."""
-        return f"{self.namespace}/{self.name}"
+    status: str
+    reason: str
+    since: str
+    message: str = ""
+    generation: int | None = None
+    """The generation of the Machine that it is about."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +76,17 @@ class MachineObject:
     deleting: bool
     bootstrap_ready: bool
     addresses: tuple[Address, ...]
+    host_names: frozenset[HostName]
+    """The addresses in the form that is compared with those of other Machines."""
     node_ref: str | None
     labels: Mapping[str, str]
     registered_keys: KeyAnnotation
     infrastructure: Reference | None
     bootstrap: Reference | None
+    attested: AttestedCondition | None
+    """`None` until the signer has written it."""
+    generation: int | None = None
+    vm_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,35 +102,8 @@ class PoolObject:
     labels: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InfrastructureObject:
-    """Fields of an infrastructure provider's object: registered keys, or a cluster's signer."""
-
-    registered_keys: KeyAnnotation
-    client_signer: str | None
-    """`status.kubeletClientCertificateSigner` of an infrastructure cluster."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BootstrapObject:
-    """A KubeadmConfig: the ID of its bootstrap token, `None` where it has no token."""
-
-    token_id: str | None
-
-
-class ReferenceFields(Fields):
-    """A reference of v1beta2 (`apiGroup`) or v1beta1 (`apiVersion`)."""
-
-    kind: MaybeText = None
-    name: MaybeText = None
-    api_group: MaybeText = None
-    api_version: MaybeText = None
-
-
-class _Annotations(Fields):
-    endorsement_key: Annotated[str, msgspec.Meta(max_length=_MAX_ANNOTATION)] | None = (
-        msgspec.field(name=ENDORSEMENT_KEY_ANNOTATION, default=None)
-    )
+class _Annotations(KeyAnnotationFields):
+    vm_id: Annotation = msgspec.field(name=VM_ID_ANNOTATION, default=None)
 
 
 class _Meta(Fields):
@@ -121,6 +112,7 @@ class _Meta(Fields):
     uid: Text
     creation_timestamp: Time | None = None
     deletion_timestamp: MaybeText = None
+    generation: int | None = None
     labels: Labels = None
     annotations: _Annotations | None = None
 
@@ -152,12 +144,23 @@ class _Initialization(Fields):
 class _Condition(Fields):
     type: MaybeText = None
     status: MaybeText = None
+    reason: MaybeText = None
+    last_transition_time: MaybeText = None
+    message: Annotated[str, msgspec.Meta(max_length=_MAX_CONDITION_MESSAGE)] | None = None
+    observed_generation: int | None = None
+
+
+_Conditions = Annotated[list[_Condition], msgspec.Meta(max_length=MAX_ENTRIES)] | None
+
+
+class _NewStatus(Fields):
+    conditions: _Conditions = None
 
 
 class _BootstrapStatus(Fields):
     initialization: _Initialization | None = None
     bootstrap_ready: bool | None = None
-    conditions: Annotated[list[_Condition], msgspec.Meta(max_length=MAX_ENTRIES)] | None = None
+    conditions: _Conditions = None
 
     @property
     def is_ready(self) -> bool:
@@ -172,6 +175,7 @@ class _BootstrapStatus(Fields):
 class _MachineStatus(_BootstrapStatus):
     addresses: Annotated[list[_Address], msgspec.Meta(max_length=MAX_ENTRIES)] | None = None
     node_ref: _NodeRef | None = None
+    v1beta2: _NewStatus | None = None
 
 
 class _Machine(Fields):
@@ -193,47 +197,20 @@ class _Pool(Fields):
     status: _BootstrapStatus | None = None
 
 
-class _InfrastructureMeta(Fields):
-    annotations: _Annotations | None = None
-
-
-class _InfrastructureStatus(Fields):
-    client_signer: MaybeText = msgspec.field(name="kubeletClientCertificateSigner", default=None)
-
-
-class _Infrastructure(Fields):
-    kind: Text
-    metadata: _InfrastructureMeta
-    status: _InfrastructureStatus | None = None
-
-
-class _TokenDiscovery(Fields):
-    token: MaybeText = None
-
-
-class _Discovery(Fields):
-    bootstrap_token: _TokenDiscovery | None = None
-    tls_bootstrap_token: MaybeText = None
-
-
-class _JoinConfiguration(Fields):
-    discovery: _Discovery | None = None
-
-
-class _ConfigSpec(Fields):
-    join_configuration: _JoinConfiguration | None = None
-
-
-class _Config(Fields):
-    spec: _ConfigSpec | None = None
-
-
 def read_machine(source: Source) -> MachineObject:
     """Read a Machine. Raises `ValueError`."""
     machine = decode(source, _Machine)
     metadata, spec = machine.metadata, machine.spec
     status = machine.status or _MachineStatus()
     bootstrap = spec.bootstrap or _Bootstrap()
+    addresses = (status.addresses or [])[:_MAX_ADDRESSES]
+    annotations = metadata.annotations or _Annotations()
+    registered_keys = read_registered_keys(annotations, "Machine annotation")
+    vm_id = annotations.vm_id
+    if vm_id is not None and _VM_ID.fullmatch(vm_id) is None:
+        vm_id = None
+        error = f"Machine annotation: {VM_ID_ANNOTATION} must be the UUID of a virtual machine"
+        registered_keys = replace(registered_keys, error=registered_keys.error or error)
     return MachineObject(
         cluster=ClusterKey(namespace=metadata.namespace, name=spec.cluster_name),
         name=metadata.name,
@@ -242,12 +219,16 @@ def read_machine(source: Source) -> MachineObject:
         created=metadata.creation_timestamp,
         deleting=metadata.deletion_timestamp is not None,
         bootstrap_ready=status.is_ready,
-        addresses=tuple(Address(type=a.type, address=a.address) for a in status.addresses or ()),
+        addresses=tuple(Address(type=a.type, address=a.address) for a in addresses),
+        host_names=frozenset(canonical_name(a.address) for a in addresses),
         node_ref=(status.node_ref.name or None) if status.node_ref else None,
         labels=metadata.labels or {},
-        registered_keys=_registered_keys(metadata.annotations, "Machine annotation"),
+        registered_keys=registered_keys,
+        vm_id=vm_id.lower() if vm_id is not None else None,
         infrastructure=build_reference(spec.infrastructure_ref, metadata.namespace),
         bootstrap=build_reference(bootstrap.config_ref, metadata.namespace),
+        attested=_attested_condition(status),
+        generation=metadata.generation,
     )
 
 
@@ -264,48 +245,6 @@ def read_pool(source: Source) -> PoolObject:
         bootstrap_ready=pool.status is not None and pool.status.is_ready,
         labels=metadata.labels or {},
     )
-
-
-def read_infrastructure(source: Source) -> InfrastructureObject:
-    """Read an infrastructure provider's object of any kind. Raises `ValueError`."""
-    infrastructure = decode(source, _Infrastructure)
-    annotations, status = infrastructure.metadata.annotations, infrastructure.status
-    return InfrastructureObject(
-        registered_keys=_registered_keys(annotations, f"{infrastructure.kind} annotation"),
-        client_signer=(status.client_signer or None) if status else None,
-    )
-
-
-def read_bootstrap(source: Source) -> BootstrapObject:
-    """Read the ID of a KubeadmConfig's bootstrap token, but not the token's secret part.
-
-    `tlsBootstrapToken` comes first, as in kubeadm: it overrides the token of `bootstrapToken`, and
-    file discovery has no other. Raises `ValueError`.
-    """
-    spec = decode(source, _Config).spec
-    join = spec and spec.join_configuration
-    discovery = (join and join.discovery) or _Discovery()
-    bootstrap_token = discovery.bootstrap_token
-    token = discovery.tls_bootstrap_token or (bootstrap_token and bootstrap_token.token)
-    if not token:
-        return BootstrapObject(token_id=None)
-    matched = _TOKEN.fullmatch(token)
-    return BootstrapObject(token_id=matched[1] if matched else UNKNOWN_TOKEN)
-
-
-def build_reference(reference: ReferenceFields | None, namespace: str) -> Reference | None:
-    """Return a reference within a namespace, `None` where group, kind or name is missing."""
-    if reference is None:
-        return None
-    group = reference.api_group or (reference.api_version or "").partition("/")[0]
-    if not reference.kind or not reference.name or not group:
-        return None
-    return Reference(group=group, kind=reference.kind, namespace=namespace, name=reference.name)
-
-
-def is_kubeadm_config(reference: Reference) -> bool:
-    """Return whether a bootstrap configuration is of the one kind that has bootstrap tokens."""
-    return (reference.group, reference.kind) == KUBEADM_CONFIG
 
 
 def build_machine(
@@ -339,6 +278,7 @@ def build_machine(
         labels=machine.labels,
         registered_keys=annotated.keys + on_infrastructure.keys,
         registered_keys_error=annotated.error or on_infrastructure.error,
+        vm_id=machine.vm_id,
     )
 
 
@@ -361,11 +301,23 @@ def build_pool_member(pool: PoolObject, provider_id: str) -> Machine:
     )
 
 
+def _attested_condition(status: _MachineStatus) -> AttestedCondition | None:
+    """Return the condition from where `MachineStatusClient` writes it in either version."""
+    new = (status.v1beta2 and status.v1beta2.conditions) or ()
+    for condition in (*new, *(status.conditions or ())):
+        if condition.type == CONDITION:
+            return AttestedCondition(
+                status=condition.status or "",
+                reason=condition.reason or "",
+                since=condition.last_transition_time or "",
+                # One character too many is enough to differ from every message of the signer.
+                message=(condition.message or "")[: MAX_MESSAGE + 1],
+                generation=condition.observed_generation,
+            )
+    return None
+
+
 def _token_id(machine: MachineObject, bootstrap: BootstrapObject | None) -> str | None:
     if machine.bootstrap is None or not is_kubeadm_config(machine.bootstrap):
         return None
     return UNKNOWN_TOKEN if bootstrap is None else bootstrap.token_id
-
-
-def _registered_keys(annotations: _Annotations | None, source: str) -> KeyAnnotation:
-    return read_key_annotation(annotations.endorsement_key if annotations else None, source)

@@ -4,14 +4,10 @@ from collections.abc import Sequence
 
 from common.errors import ApiServerUnavailable
 from signer.host_names import HostName
-from signer.inventory.caches import ManagementCaches, WorkloadCaches, cluster_key
-from signer.inventory.cluster import ClusterObject, build_cluster
-from signer.inventory.machine import (
-    MachineObject,
-    build_machine,
-    build_pool_member,
-    is_kubeadm_config,
-)
+from signer.inventory.caches import ManagementCaches, WorkloadCaches
+from signer.inventory.cluster_api.cluster import ClusterObject, build_cluster
+from signer.inventory.cluster_api.machine import MachineObject, build_machine, build_pool_member
+from signer.inventory.cluster_api.references import is_kubeadm_config
 from signer.model import (
     AttestedNodeObject,
     Cluster,
@@ -47,7 +43,7 @@ class CachedInventory:
         of memory: every verification reads the Cluster, and must not use an incomplete inventory.
         """
         self._management.require_complete(self._key.namespace)
-        cluster = self._management.clusters.get(cluster_key(self._key))
+        cluster = self._management.clusters.get(str(self._key))
         if cluster is None or cluster.uid != self._workload.uid:
             raise ApiServerUnavailable("the Cluster does not exist any more")
         return build_cluster(
@@ -55,6 +51,7 @@ class CachedInventory:
             infrastructure_signer(cluster, self._management),
             hosts=self._workload.control_plane(),
             auto_approve_bindings=self._workload.bindings.all(),
+            keeps_bindings=self._workload.keeps_bindings,
         )
 
     def machines(self, provider_id: str) -> Sequence[Machine]:
@@ -113,6 +110,11 @@ class CachedInventory:
     def attested_nodes_with_provider_id(self, provider_id: str) -> Sequence[AttestedNodeObject]:
         """Return this Cluster's AttestedNodes with exactly this provider ID."""
         return self._management.nodes.by_index("provider ID", (self._key, provider_id))
+
+    def attested_nodes_with_key(self, key_name: str) -> Sequence[AttestedNodeObject]:
+        """Return the AttestedNodes of all Clusters that name this EndorsementKey."""
+        nodes = self._management.nodes.by_index("endorsement key", key_name)
+        return tuple(node for node in nodes if self._management.has_machine(node))
 
     def _machine(self, machine: MachineObject) -> Machine:
         infrastructure = bootstrap = None

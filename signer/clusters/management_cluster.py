@@ -1,50 +1,57 @@
 """Watches of the management cluster: Clusters, Machines, claims, and the objects they refer to."""
 
+import time
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from functools import partial
 from threading import Event
 from typing import Final, TypeVar
 
+from signer.clusters.infrastructure_watches import InfrastructureWatches
+from signer.clusters.state_check import StateCheck
+from signer.fairness.memory_budget import Budgets
+from signer.fairness.task_pool import TaskPool
 from signer.inventory.caches import ManagementCaches
-from signer.inventory.claim_objects import read_attested_node, read_endorsement_key
-from signer.inventory.claims import ATTESTED_NODES, ENDORSEMENT_KEYS
-from signer.inventory.cluster import ClusterObject, read_cluster
-from signer.inventory.infrastructure import InfrastructureWatches
-from signer.inventory.key_requests import KEY_REQUEST, read_key_request
-from signer.inventory.machine import (
-    KUBEADM_CONFIG,
+from signer.inventory.cluster_api.cluster import ClusterObject, read_cluster
+from signer.inventory.cluster_api.machine import MachineObject, PoolObject, read_machine, read_pool
+from signer.inventory.cluster_api.references import (
     BootstrapObject,
     InfrastructureObject,
-    MachineObject,
-    PoolObject,
     Reference,
     read_bootstrap,
-    read_machine,
-    read_pool,
 )
-from signer.inventory.policy_object import POLICY, PolicyObject, read_policy
-from signer.kube.budget import MemoryBudget
-from signer.kube.cache import Cache, EventHandler
-from signer.kube.client import ApiClient
+from signer.inventory.custom_resources.claim_objects import read_attested_node, read_endorsement_key
+from signer.inventory.custom_resources.key_request_object import read_key_request
+from signer.inventory.custom_resources.policy_object import PolicyObject, read_policy
+from signer.inventory.kinds import (
+    ATTESTED_NODES,
+    CLUSTER,
+    ENDORSEMENT_KEYS,
+    KEY_REQUESTS,
+    KUBEADM_CONFIG,
+    MACHINE,
+    MACHINE_POOL,
+    POLICIES,
+)
 from signer.kube.decode import Source
-from signer.kube.discovery import collection_path, namespaced_path
-from signer.kube.event_loop import EventLoop
-from signer.kube.watch import ResourceSpec
-from signer.kube.watch_starter import WatchStarter
+from signer.kube.discovery import find_resource
+from signer.kube.resources import Kind, Resource
+from signer.kube.transport.client import ApiClient
+from signer.kube.transport.event_loop import EventLoop
+from signer.kube.watches.cache import Cache, EventHandler
+from signer.kube.watches.watch import ResourceSpec
+from signer.kube.watches.watch_starter import Watch, WatchStarter
 from signer.model import (
     AttestedNodeObject,
     ClusterKey,
     EndorsementKeyObject,
     EndorsementKeyRequest,
 )
-from signer.task_pool import TaskPool
 
 V = TypeVar("V")
 NotifyFunc = Callable[[ClusterKey | None, str | None], None]
 """Called with a Cluster and a name that changed; `None` means any."""
 
-_CAPI: Final = "cluster.x-k8s.io"
 _PAGE_SIZE: Final = 500
 """Objects of one answer; a page that exceeds the size limit is read again with fewer."""
 _DISCOVERY_THREADS: Final = 4
@@ -60,7 +67,7 @@ class ManagementCluster(ManagementCaches):
         stop: Event,
         notify: NotifyFunc,
         *,
-        budget: MemoryBudget,
+        budgets: Budgets,
         infrastructure_groups: Iterable[str],
         namespace: str = "",
         watch_policies: bool = False,
@@ -69,14 +76,14 @@ class ManagementCluster(ManagementCaches):
 
         Infrastructure objects of groups other than `infrastructure_groups` are not watched.
         """
-        super().__init__(budget)
+        super().__init__(budgets.memory)
         # Only administrators write policies, so no budget may refuse one.
         self.policies: Cache[PolicyObject] = Cache("KubeletAttestationPolicies")
         # No check reads them, so one that exceeds the budget makes nothing incomplete.
         self.key_requests: Cache[EndorsementKeyRequest] = Cache(
             "EndorsementKeyRequests",
             indexes={"namespace": lambda r: [r.cluster.namespace]},
-            budget=budget,
+            budget=budgets.memory,
         )
         self._watch_policies = watch_policies
         self._api = api
@@ -84,15 +91,24 @@ class ManagementCluster(ManagementCaches):
         """The only namespace that is watched; empty for all."""
         self._notify = notify
         # Apart from those of workload clusters, which may be hostile.
-        loop = EventLoop("management watches", TaskPool(_DISCOVERY_THREADS))
-        self._starter = WatchStarter(api, loop, owner="")
+        self._loop = EventLoop("management watches", TaskPool(_DISCOVERY_THREADS))
+        self.state = StateCheck(time.monotonic)
+        self._starter = WatchStarter(
+            api,
+            self._loop,
+            tenant="",
+            cpu=budgets.cpu,
+            interrupted=self.state.note_interruption,
+        )
+        self._watches: list[Watch] = []
+        self._synced_once = False
         self._infrastructure = InfrastructureWatches(
             api,
             self._starter,
             stop,
             groups=infrastructure_groups,
             references=self,
-            budget=budget,
+            budget=budgets.memory,
         )
 
     def start(self) -> None:
@@ -103,24 +119,41 @@ class ManagementCluster(ManagementCaches):
         self.bootstraps.add_event_handler(self._bootstrap_changed)
         self.keys.add_event_handler(_before_and_after(self._key_changed))
         self.nodes.add_event_handler(_before_and_after(self._node_changed))
-        self._watch("Clusters", (_CAPI, "Cluster"), read_cluster, self.clusters)
-        self._watch("Machines", (_CAPI, "Machine"), read_machine, self.machines)
-        self._watch("MachinePools", (_CAPI, "MachinePool"), read_pool, self.pools)
+        self._watch("Clusters", CLUSTER, read_cluster, self.clusters)
+        self._watch("Machines", MACHINE, read_machine, self.machines)
+        self._watch("MachinePools", MACHINE_POOL, read_pool, self.pools)
         self._watch("KubeadmConfigs", KUBEADM_CONFIG, read_bootstrap, self.bootstraps)
-        self._watch_path("EndorsementKeys", ENDORSEMENT_KEYS, read_endorsement_key, self.keys)
-        nodes = self._scoped(ATTESTED_NODES)
-        self._watch_path("AttestedNodes", nodes, read_attested_node, self.nodes)
-        self._watch("EndorsementKeyRequests", KEY_REQUEST, read_key_request, self.key_requests)
+        self._watch("EndorsementKeys", ENDORSEMENT_KEYS, read_endorsement_key, self.keys)
+        self._watch("AttestedNodes", ATTESTED_NODES, read_attested_node, self.nodes)
+        requests = KEY_REQUESTS.group_kind
+        self._watch("EndorsementKeyRequests", requests, read_key_request, self.key_requests)
         if self._watch_policies:
-            path = partial(collection_path, self._api, *POLICY)
-            self._watch_path("KubeletAttestationPolicies", path, read_policy, self.policies)
+            policies = POLICIES.group_kind
+            self._watch("KubeletAttestationPolicies", policies, read_policy, self.policies)
         self._infrastructure.start()
+
+    def is_watching(self) -> bool:
+        """Return whether the thread of the watches makes progress."""
+        return self._loop.is_healthy()
 
     def has_synced(self) -> bool:
         """Return whether Clusters, Machines, claims and policies have been listed once."""
         caches = (self.clusters, self.machines, self.pools, self.keys, self.nodes)
         policies_synced = self.policies.has_synced or not self._watch_policies
         return all(cache.has_synced for cache in caches) and policies_synced
+
+    def has_synced_once(self) -> bool:
+        """Return whether everything was listed at least once, even if it is listed again now."""
+        self._synced_once = self._synced_once or self.has_synced()
+        return self._synced_once
+
+    def list_again(self) -> None:
+        """Let nothing be read until everything has been listed again: it was restored."""
+        self.state.note_interruption()
+        for watch in self._watches:
+            watch.list_again()
+        self._infrastructure.list_again()
+        self._notify(None, None)
 
     def infrastructure(self, reference: Reference) -> InfrastructureObject | None:
         """Return an infrastructure object, `None` if it does not exist.
@@ -130,11 +163,12 @@ class ManagementCluster(ManagementCaches):
         return self._infrastructure.get(reference)
 
     def require_complete(self, namespace: str) -> None:
-        """Raise `ApiServerUnavailable` while objects of a namespace exceed its memory budget."""
+        """Raise `ApiServerUnavailable` while the caches may lack what the API server has."""
+        self.state.require_confirmed()
         super().require_complete(namespace)
         self._infrastructure.require_complete(namespace)
 
-    def used_kinds(self) -> AbstractSet[tuple[str, str]]:
+    def used_kinds(self) -> AbstractSet[Kind]:
         """Return group and kind of every object that a Machine or Cluster refers to."""
         references: list[Reference] = []
         for cache in (self.machines, self.clusters):
@@ -159,29 +193,18 @@ class ManagementCluster(ManagementCaches):
         self.reference_changed(Reference(group=group, kind=kind, namespace=namespace, name=name))
 
     def _watch(
-        self, plural: str, kind: tuple[str, str], read: Callable[[Source], V], cache: Cache[V]
+        self, plural: str, watched: Kind | Resource, read: Callable[[Source], V], cache: Cache[V]
     ) -> None:
-        """Watch a kind in the version that the API server prefers."""
-
-        def discover() -> str | None:
-            path = collection_path(self._api, *kind)
-            return None if path is None else self._scoped(path)
-
-        self._watch_path(plural, discover, read, cache)
-
-    def _scoped(self, path: str) -> str:
-        """Return the path of a namespaced collection in the watched namespace."""
-        return namespaced_path(path, self.namespace) if self.namespace else path
-
-    def _watch_path(
-        self,
-        plural: str,
-        path: str | Callable[[], str | None],
-        read: Callable[[Source], V],
-        cache: Cache[V],
-    ) -> None:
+        """Watch a resource, or a kind in the version that the API server prefers."""
+        path = partial(self._path, watched)
         resource = ResourceSpec(plural=plural, path=path, read=read, page_size=_PAGE_SIZE)
-        self._starter.start(resource, cache)
+        self._watches.append(self._starter.start(resource, cache))
+
+    def _path(self, watched: Kind | Resource) -> str | None:
+        resource = watched if isinstance(watched, Resource) else find_resource(self._api, watched)
+        if resource is None:
+            return None
+        return resource.collection_path(self.namespace if resource.namespaced else "")
 
     def _cluster_changed(self, cluster: ClusterObject) -> None:
         if cluster.infrastructure is not None:

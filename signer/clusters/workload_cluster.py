@@ -1,16 +1,16 @@
 """One workload cluster: its caches, their reflectors, and the writes to it.
 
 Its API server may be hostile. So it has connections of its own, and budgets of memory and CPU time
-apart from those of other owners: what it does costs no other cluster anything.
+apart from those of other tenants: what it does costs no other cluster anything.
 """
 
 from collections.abc import Callable
-from http import HTTPStatus
 from threading import Event
 from typing import Final, TypeVar
-from urllib.parse import quote
 
 from common.errors import ApiServerUnavailable
+from signer.fairness.cpu_budget import CpuShare
+from signer.fairness.memory_budget import Budgets
 from signer.inventory.caches import (
     WorkloadCaches,
     read_binding,
@@ -20,21 +20,20 @@ from signer.inventory.caches import (
 )
 from signer.inventory.credential_list import CredentialListClient
 from signer.inventory.node_labels import NodeLabelClient
-from signer.kube.budget import Budgets
-from signer.kube.cache import Cache
-from signer.kube.client import MAX_WORKLOAD_RESPONSE, ApiClient
-from signer.kube.cpu_budget import CpuShare
-from signer.kube.csrs import CSRS, CsrClient, read_pending_csr
+from signer.inventory.node_taints import NodeTaintClient
+from signer.kube.csrs import CsrClient, read_pending_csr
 from signer.kube.decode import Source
-from signer.kube.event_loop import EventLoop
-from signer.kube.kubeconfig import Connection
-from signer.kube.watch import ResourceSpec
-from signer.kube.watch_starter import Watch, WatchStarter
+from signer.kube.resources import CLUSTER_ROLE_BINDINGS, CSRS, NODES, SERVICES, Resource
+from signer.kube.transport.client import MAX_WORKLOAD_RESPONSE, MAY_HAVE_CHANGED, ApiClient
+from signer.kube.transport.event_loop import EventLoop
+from signer.kube.transport.kubeconfig import Connection
+from signer.kube.watches.cache import Cache
+from signer.kube.watches.watch import ResourceSpec
+from signer.kube.watches.watch_starter import Watch, WatchStarter
 from signer.model import ClusterKey, Csr
 
 V = TypeVar("V")
 
-_BINDINGS: Final = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 _CSR_PAGE_SIZE: Final = 4
 """CSRs of the first page. Requesters may make each as large as etcd's 1.5 MiB. Pages grow after
 small answers."""
@@ -63,28 +62,31 @@ class WorkloadCluster(WorkloadCaches):
         """When the client certificate of the kubeconfig expires; `None` for a token."""
         self.cpu = CpuShare(budgets.cpu, key.namespace)
         self._api = ApiClient(
-            f"{key.namespace}/{key.name}",
+            str(key),
             connection,
             user_agent=user_agent,
             max_response=MAX_WORKLOAD_RESPONSE,
             cpu=self.cpu,
         )
         self.csrs: Cache[Csr] = Cache(
-            "CertificateSigningRequests", budget=budgets.memory, owner=key.namespace
+            "CertificateSigningRequests", budget=budgets.memory, tenant=key.namespace
         )
         self.writer = CsrClient(self._api)
         self.credentials = CredentialListClient(self._api)
         self.node_labels = NodeLabelClient(self._api)
+        self.node_taints = NodeTaintClient(self._api)
         self._stop = Event()
-        self._starter = WatchStarter(self._api, loop, owner=key.namespace)
+        self._starter = WatchStarter(self._api, loop, tenant=key.namespace)
         self._watches: list[Watch] = []
         self.maintenance_due = Event()
         """Set when maintenance must not wait for its next round."""
+        self.full_maintenance_due = Event()
+        """Set when that round must also read what seldom changes, such as the authority."""
 
     def start(self) -> None:
         """Start the watches; the CSRs' last, since their verification reads the others."""
-        self._watch("ClusterRoleBindings", _BINDINGS, read_binding, self.bindings)
-        self._watch("Nodes", "/api/v1/nodes", read_node, self.nodes)
+        self._watch("ClusterRoleBindings", CLUSTER_ROLE_BINDINGS, read_binding, self.bindings)
+        self._watch("Nodes", NODES, read_node, self.nodes)
         csrs = "CertificateSigningRequests"
         self._watch(csrs, CSRS, read_pending_csr, self.csrs, page_size=_CSR_PAGE_SIZE)
 
@@ -134,7 +136,7 @@ class WorkloadCluster(WorkloadCaches):
 
     def read_hosts(self) -> None:
         """Read the addresses of the `kubernetes` service, which no certificate may name (S3)."""
-        response = self._api.get("/api/v1/namespaces/default/services/kubernetes")
+        response = self._api.get(SERVICES.object_path("kubernetes", "default"))
         self.hosts.replace(response.read(read_service))
 
     def remove_binding(self, name: str) -> None:
@@ -142,21 +144,21 @@ class WorkloadCluster(WorkloadCaches):
 
         The UID is a precondition. The role of a binding never changes.
         """
-        path = f"{_BINDINGS}/{quote(name, safe='')}"
-        response = self._api.get(path, accepted=(HTTPStatus.OK, HTTPStatus.NOT_FOUND))
-        uid = response.read(read_binding_uid) if response.status == HTTPStatus.OK else None
+        path = CLUSTER_ROLE_BINDINGS.object_path(name)
+        response = self._api.find(path)
+        uid = None if response is None else response.read(read_binding_uid)
         if uid is not None:
-            accepted = (HTTPStatus.OK, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
-            self._api.delete(path, {"uid": uid}, accepted=accepted)
+            self._api.delete(path, {"uid": uid}, accepted=MAY_HAVE_CHANGED)
 
     def _watch(
         self,
         plural: str,
-        path: str,
+        watched: Resource,
         read: Callable[[Source], V | None],
         cache: Cache[V],
         *,
         page_size: int = _PAGE_SIZE,
     ) -> None:
+        path = watched.collection_path()
         resource = ResourceSpec(plural=plural, path=path, read=read, page_size=page_size)
         self._watches.append(self._starter.start(resource, cache))

@@ -10,35 +10,25 @@ import logging
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from threading import Lock
-from typing import Final, Protocol
+from typing import Final
 
 from common.binding import SECRET_SIZE
 from signer.errors import ChallengeKeyUnavailable
-from signer.kube.secrets import Secret
+from signer.kube.secrets import Secret, SecretClient
 from signer.model import ChallengeKeys
 
 _logger = logging.getLogger(__name__)
 
 SECRET_NAME: Final = "node-attestation-challenge-keys"  # noqa: S105 # its name
 ROTATION_PERIOD: Final = timedelta(days=30)
+_MAX_CLOCK_SKEW: Final = timedelta(minutes=10)
+"""A key from further in the future is due: the clock of its replica was wrong. Two replicas that
+serve differ by eight minutes at most."""
 PREVIOUS_KEY_TTL: Final = timedelta(minutes=20)
 """Validity of the previous key: a challenge's 15 minutes, and replicas that read it late."""
 MIN_REFRESH_INTERVAL: Final = timedelta(seconds=5)
 """Least time between two refreshes: any requester can file answers under unknown key IDs."""
 _DAMAGED: Final = "the Secret with the challenge keys is damaged: restore or delete it"
-
-
-class SecretStore(Protocol):
-    """The part of the management cluster's API that reads and writes Secrets."""
-
-    def read(self, namespace: str, name: str) -> Secret | None:
-        """Return the Secret, `None` if it does not exist."""
-
-    def create(self, namespace: str, name: str, data: Mapping[str, bytes]) -> Secret | None:
-        """Create the Secret; `None` when it exists already."""
-
-    def replace(self, current: Secret, data: Mapping[str, bytes]) -> Secret | None:
-        """Write all data under the resource version; `None` for a lost race."""
 
 
 class ChallengeKeyStore:
@@ -49,7 +39,7 @@ class ChallengeKeyStore:
 
     def __init__(
         self,
-        store: SecretStore,
+        store: SecretClient,
         namespace: str,
         *,
         now: Callable[[], datetime],
@@ -94,7 +84,7 @@ class ChallengeKeyStore:
             self._refresh()
             secret, now = self._secret(), self._now()
             current, since = _current(secret)
-            if now - since >= ROTATION_PERIOD:
+            if now - since >= ROTATION_PERIOD or since - now > _MAX_CLOCK_SKEW:
                 self._write({**self._new_key(now), "previous": current})
                 _logger.info("challenge key rotated")
             elif "previous" in secret.data and now - since >= PREVIOUS_KEY_TTL:
@@ -153,8 +143,8 @@ def _current(secret: Secret) -> tuple[bytes, datetime]:
         since = datetime.fromisoformat(secret.data["since"].decode("ascii"))
         current = secret.data["current"]
         previous = secret.data.get("previous", current)
-    except (KeyError, ValueError, binascii.Error) as e:
-        raise ChallengeKeyUnavailable(_DAMAGED) from e
+    except (KeyError, ValueError, binascii.Error) as error:
+        raise ChallengeKeyUnavailable(_DAMAGED) from error
     if len(current) != SECRET_SIZE or len(previous) != SECRET_SIZE or since.tzinfo is None:
         raise ChallengeKeyUnavailable(_DAMAGED)
     return current, since

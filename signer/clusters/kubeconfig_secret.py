@@ -9,15 +9,15 @@ from collections.abc import Callable
 from typing import Final
 
 from signer.errors import KubeconfigRefused
-from signer.inventory.cluster import ClusterObject
-from signer.inventory.cluster_secret import (
+from signer.inventory.cluster_api.cluster import ClusterObject
+from signer.inventory.cluster_api.cluster_secret import (
     CLUSTER_NAME_LABEL,
     KUBECONFIG_TYPES,
     require_current,
     require_label_and_type,
 )
-from signer.kube.kubeconfig import Connection, parse_kubeconfig
 from signer.kube.secrets import Secret
+from signer.kube.transport.kubeconfig import Connection, parse_kubeconfig
 from signer.model import ClusterKey
 
 _MAX_KUBECONFIG: Final = 16 << 10
@@ -60,8 +60,8 @@ def read_connection(secret: Secret | None, cluster: ClusterObject) -> Connection
     try:
         require_label_and_type(secret, cluster.key.name, KUBECONFIG_TYPES)
         require_current(secret, cluster)
-    except ValueError as e:
-        raise KubeconfigRefused(str(e)) from e
+    except ValueError as error:
+        raise KubeconfigRefused(str(error)) from error
     data = secret.data.get("value", b"")
     if len(data) > _MAX_KUBECONFIG:
         raise KubeconfigRefused("its key value must not exceed 16 KiB")
