@@ -30,7 +30,6 @@ _MAX_RSA_BITS: Final = 4096
 _UNREADABLE: Final = (
     ValueError,
     TypeError,
-    IndexError,
     UnsupportedAlgorithm,
     x509.InvalidVersion,
     x509.DuplicateExtension,
@@ -81,10 +80,8 @@ def _key_identifier(
 def parse_authority(data: Mapping[str, bytes]) -> CertificateAuthority:
     """Return the authority whose certificate and private key the entries of a Secret hold.
 
-    Raises:
-        AuthorityUnavailable: an entry is missing, too large or unreadable, the key is of an
-            unsupported type or size, or key and certificate do not belong together.
-
+    Raises `AuthorityUnavailable`: an entry is missing, too large or unreadable, the key is of an
+    unsupported type or size, or key and certificate do not belong together.
     """
     certificate_pem, key_pem = data.get(_CERTIFICATE), data.get(_KEY)
     if not certificate_pem or not key_pem:
@@ -102,8 +99,8 @@ def parse_authority(data: Mapping[str, bytes]) -> CertificateAuthority:
         return CertificateAuthority(
             certificate=certificate, private_key=_require_pair(key, public_key)
         )
-    except _UNREADABLE as e:
-        raise AuthorityUnavailable("the cluster's authority cannot be read") from e
+    except _UNREADABLE as error:
+        raise AuthorityUnavailable("the cluster's authority cannot be read") from error
 
 
 def _require_supported(public_key: CertificatePublicKeyTypes) -> None:
@@ -133,8 +130,8 @@ def _require_pair(key: PrivateKeyTypes, public_key: CertificatePublicKeyTypes) -
             ecdsa = ec.ECDSA(hashes.SHA256())
             public_key.verify(key.sign(_PROBE, ecdsa), _PROBE, ecdsa)
             return key
-    except InvalidSignature as e:
-        raise mismatch from e
+    except InvalidSignature as error:
+        raise mismatch from error
     raise AuthorityUnavailable("the authority's key is neither RSA nor ECDSA")
 
 

@@ -14,8 +14,8 @@ from signer.issue.authority import CertificateAuthority
 from signer.issue.leaf import sign_leaf
 from signer.model import Csr, credential_id
 from signer.verify.answer import VerifiedAnswer
-from signer.verify.claimed_answer import UnreleasedCertificate
-from signer.verify.recognize import CsrKind
+from signer.verify.claimed_answer import WithheldCertificate
+from signer.verify.requests.recognize import CsrKind
 
 
 def certificate_not_after(
@@ -24,11 +24,8 @@ def certificate_not_after(
     """Return `notAfter` of the new certificate in whole seconds, the precision of certificates.
 
     It is the earliest of three: `lifetime` from now, `expirationSeconds` from now, and the end of
-    the authority's own certificate.
-
-    Raises:
-        AuthorityUnavailable: the authority's certificate is not valid now.
-
+    the authority's own certificate. Raises `AuthorityUnavailable`: the authority's certificate is
+    not valid now.
     """
     certificate = authority.certificate
     if not certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc:
@@ -46,7 +43,7 @@ def issue_certificate(
     authority: CertificateAuthority,
     now: datetime,
     random: Callable[[int], bytes],
-) -> UnreleasedCertificate:
+) -> WithheldCertificate:
     """Sign the leaf certificate, which `make_claims` releases when the claims name it."""
     certificate = sign_leaf(
         verified.public_key,
@@ -59,7 +56,7 @@ def issue_certificate(
     )
     der = certificate.public_bytes(Encoding.DER)
     serving = verified.kind is CsrKind.SERVING
-    return UnreleasedCertificate(
+    return WithheldCertificate(
         pem=certificate.public_bytes(Encoding.PEM),
         credential_id="" if serving else credential_id(der),
         not_after=not_after,

@@ -82,7 +82,7 @@ def make_challenge(  # noqa: PLR0913 - everything that the challenge is bound to
         key=challenge_key_id(key),
         credential_blob=blob,
         encrypted_secret=encrypted_secret,
-        pcrs=policy.pcr_selection,
+        pcrs=policy.pcrs.selection,
         event_log=policy.event_log is not None,
         tag=_NO_TAG,
     )
@@ -113,7 +113,7 @@ def challenge_state(  # noqa: PLR0913 - as make_challenge
     current = (
         hmac.compare_digest(_tag(key, challenge, csr, cluster), challenge.tag)
         and -CHALLENGE_MAX_SKEW <= age <= CHALLENGE_MAX_AGE
-        and dict(challenge.pcrs) == dict(policy.pcr_selection)
+        and dict(challenge.pcrs) == dict(policy.pcrs.selection)
         and challenge.event_log is (policy.event_log is not None)
     )
     return ChallengeState.CURRENT if current else ChallengeState.REWRITE

@@ -16,7 +16,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from common.csr import node_subject
 from common.public_keys import PublicKey
 from signer.issue.authority import CertificateAuthority
-from signer.verify.serving_names import ServingNames
+from signer.verify.machines.serving_names import ServingNames
 
 _BACKDATED: Final = timedelta(minutes=5)
 """For nodes whose clock is late; kube-controller-manager does the same."""

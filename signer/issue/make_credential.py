@@ -47,11 +47,8 @@ def make_credential(
     """Encrypt `secret` for the TPM of `ek`; return (TPM2B_ID_OBJECT, TPM2B_ENCRYPTED_SECRET).
 
     `random` returns that many unpredictable bytes. Only the OAEP padding uses another source, the
-    one of OpenSSL.
-
-    Raises:
-        InvalidKey: the endorsement key's algorithms cannot encrypt this secret.
-
+    one of OpenSSL. Raises `InvalidKey`: the endorsement key's algorithms cannot encrypt this
+    secret.
     """
     if ek.name_alg not in _HASHES or len(secret) > DIGEST_SIZES[ek.name_alg]:
         raise InvalidKey("endorsement key's nameAlg is unsupported, or too small for the secret")

@@ -1,20 +1,11 @@
 """Verifies an answer: its TPM proved itself, and inventory and policy allow the certificate.
 
-Steps of `verify_answer`, from caches only (docs/protocol.md section 5):
-
-1. R2, R3: the usages and the requester are allowed.
-2. C1: the challenge is recent and was made under a known challenge key.
-3. A1, E1: attestation key and endorsement key are acceptable keys of a TPM.
-4. Q1, Q2: the quote is signed by the attestation key and bound to this challenge and object.
-5. Q3, Q4: the PCR values are the quoted ones, and the policy allows them.
-6. M5, M1, M2, M3, M4, M6, M7: the Machine exists, is ready and has this node name.
-7. E2: the policy trusts the endorsement key for this Machine.
-8. E3: the key is not banned, and no claim in this Cluster conflicts.
-9. S1, S2, S3: for serving certificates, each requested name is the Machine's.
+The steps of `verify_answer`, from caches only, are `checks.ANSWER_ORDER`, and for a serving
+certificate `checks.SERVING_ORDER` (docs/protocol.md section 5). Each call of `trace` ends one step.
 
 `make_claims` (signer/verify/claimed_answer.py) then runs K1 to K4 against the API server. R0, R1
-and P come first: signer/verify/recognize.py and signer/verify/parse.py. The order keeps requests
-to the API server for answers that are proved.
+and P come first: recognize.py and parse.py in signer/verify/requests. The order keeps requests to
+the API server for answers that are proved.
 """
 
 from dataclasses import dataclass
@@ -22,11 +13,12 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from common.binding import ChallengeInputs, answer_extra_data, challenge_secret
+from common.errors import Denied
 from common.evidence import Answer
 from common.public_keys import PublicKey
 from common.strict_json import parse_time
 from common.tpm.attest import Attest
-from signer.errors import AnswerExpired, NodeRefMismatch, PcrPolicyMismatch
+from signer.errors import AnswerExpired, NodeRefMismatch
 from signer.model import (
     BootCounters,
     ChallengeKeys,
@@ -34,20 +26,24 @@ from signer.model import (
     KeyHolder,
     Machine,
 )
-from signer.verify.attestation_key import AttestationKey, verify_attestation_key
-from signer.verify.claims import verify_no_conflicting_claim
+from signer.verify import checks
+from signer.verify.attestation.attestation_key import AttestationKey
+from signer.verify.attestation.endorsement_key import EndorsementKey, verify_endorsement_key
+from signer.verify.attestation.measured_boot import MeasuredBoot, verify_event_log
+from signer.verify.attestation.pcrs import Pcrs, verify_pcr_policy, verify_pcrs
+from signer.verify.attestation.quote import verify_quote
 from signer.verify.context import VerificationContext
-from signer.verify.credentials import requester_credential
-from signer.verify.endorsement_key import EndorsementKey, verify_endorsement_key
-from signer.verify.endorsement_trust import verify_endorsement_trust
-from signer.verify.machine import find_machine, verify_machine
-from signer.verify.measured_boot import MeasuredBoot, verify_event_log
-from signer.verify.parse import ParsedAnswer
-from signer.verify.pcrs import Pcrs, verify_pcr_policy, verify_pcrs
-from signer.verify.quote import verify_quote
-from signer.verify.recognize import CsrKind
-from signer.verify.request import verify_requester, verify_version
-from signer.verify.serving_names import ServingNames, verify_serving_names
+from signer.verify.machines.attestation_certificate import (
+    verify_presented_attestation_key,
+)
+from signer.verify.machines.claims import verify_no_conflicting_claim
+from signer.verify.machines.endorsement_trust import PresentedKeys, verify_endorsement_trust
+from signer.verify.machines.machine import find_machine, verify_machine
+from signer.verify.machines.serving_names import ServingNames, verify_serving_names
+from signer.verify.requests.credentials import requester_credential
+from signer.verify.requests.parse import ParsedAnswer
+from signer.verify.requests.recognize import CsrKind
+from signer.verify.requests.request import verify_requester, verify_version
 
 CHALLENGE_MAX_AGE: Final = timedelta(minutes=15)
 """Maximum age of a challenge when its answer is verified (C1)."""
@@ -74,7 +70,7 @@ class VerifiedAnswer:
     """What the event log shows; `None` where the policy asks for no event log."""
     requester_credential: str
     """ID of the certificate with which the node filed the answer; empty if there is none (K4)."""
-    alarms: tuple[NodeRefMismatch | PcrPolicyMismatch, ...]
+    alarms: tuple[Denied | NodeRefMismatch, ...]
     """What Q4 and M6 found: an operator should check it. The certificate is issued."""
 
 
@@ -84,15 +80,15 @@ class Measurements:
 
     boot: MeasuredBoot | None
     """`None` where the policy asks for no event log."""
-    alarms: tuple[PcrPolicyMismatch, ...]
+    alarms: tuple[Denied, ...]
     """Values that the policy does not allow, in mode Warn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Proof:
-    """What the TPM proved (steps 2 to 5)."""
+    """What the TPM proved (C1 to Q4)."""
 
-    endorsement_key: EndorsementKey
+    keys: PresentedKeys
     boot: BootCounters
     pcrs: Pcrs
     measurements: Measurements
@@ -105,7 +101,7 @@ def verify_answer(
     context: VerificationContext,
     challenge_keys: ChallengeKeys,
 ) -> VerifiedAnswer:
-    """Verify an answer, in the order that the module lists.
+    """Verify an answer, in the order of `checks`.
 
     Raises:
         Denied, Waiting: with the reason.
@@ -117,20 +113,20 @@ def verify_answer(
     node_name = answer.request.node_name
 
     # (R2 R3)
-    requester = trace("R2 R3", verify_requester(csr, kind, policy))
+    requester = trace(checks.REQUESTER, verify_requester(csr, kind, policy))
     verify_version(policy)
 
     # (C1 A1 E1 Q1 Q2 Q3 Q4)
     proof = _verify_proof(csr, answer, context, challenge_keys)
 
-    # (M5 M1 M2 M3 M4 M6 M7)
+    # (M)
     machine = verify_machine(answer.provider_id, node_name, requester, context)
-    trace("M5 M1 M2 M3 M4 M6 M7", machine)
+    trace(checks.MACHINE, machine)
 
-    # (E2)
-    key, certificates = proof.endorsement_key, answer.evidence.ek_certificates
-    basis = verify_endorsement_trust(key, certificates, machine, requester, context)
-    trace("E2", basis)
+    # (A2 E2)
+    key = proof.keys.endorsement
+    basis = verify_endorsement_trust(proof.keys, machine, requester, context)
+    trace(checks.TRUST, basis)
 
     # (E3)
     cluster = inventory.cluster().key
@@ -138,7 +134,7 @@ def verify_answer(
         cluster=cluster, node_name=node_name, provider_id=answer.provider_id, basis=basis
     )
     verify_no_conflicting_claim(key.name, holder, machine.machine, inventory)
-    trace("E3", holder)
+    trace(checks.NO_CONFLICT, holder)
 
     # (S1 S2 S3)
     serving_names = _verify_serving_names(kind, answer, machine.machine, context)
@@ -161,17 +157,18 @@ def verify_answer(
 def _verify_proof(
     csr: Csr, answer: ParsedAnswer, context: VerificationContext, challenge_keys: ChallengeKeys
 ) -> _Proof:
-    """Verify what the TPM proves: steps 2 to 5 of the module's list."""
+    """Verify what the TPM proves: C1, A1, E1 and Q1 to Q4."""
     trace, evidence = context.trace, answer.evidence
 
     # (C1)
     challenge_key = _verify_challenge(evidence, challenge_keys, context.now)
-    trace("C1", evidence.challenge)
+    trace(checks.CHALLENGE, evidence.challenge)
 
     # (A1 E1) E1 is this early because the challenge secret depends on the endorsement key.
-    schemes = context.policy.attestation_key_schemes
-    attestation_key = trace("A1", verify_attestation_key(evidence.ak_public, schemes))
-    endorsement_key = trace("E1", verify_endorsement_key(evidence.ek_public))
+    attestation_key = trace(
+        checks.ATTESTATION_KEY, verify_presented_attestation_key(evidence, context)
+    )
+    endorsement_key = trace(checks.ENDORSEMENT_KEY, verify_endorsement_key(evidence.ek_public))
 
     # (Q1 Q2)
     cluster_uid = context.inventory.cluster().uid
@@ -179,26 +176,30 @@ def _verify_proof(
     expected = answer_extra_data(
         challenge_secret(challenge_key, inputs),
         name=csr.name,
+        pkcs10_sha256=answer.request.sha256,
         expiration_seconds=csr.expiration_seconds,
         usages=csr.usages,
     )
     attest = verify_quote(evidence.quote, evidence.signature, attestation_key, expected)
-    trace("Q1 Q2", attest)
+    trace(checks.QUOTE, attest)
 
     # (Q3)
     pcrs = verify_pcrs(
         attest,
         evidence.pcrs,
-        requested=context.policy.pcr_selection,
+        requested=context.policy.pcrs.selection,
         signature_hash=attestation_key.scheme.hash,
     )
-    trace("Q3", pcrs)
+    trace(checks.PCR_DIGEST, pcrs)
 
     # (Q4)
-    measurements = trace("Q4", _verify_measurements(pcrs, answer, context))
+    measurements = trace(checks.PCR_POLICY, _verify_measurements(pcrs, answer, context))
 
+    keys = PresentedKeys(
+        endorsement=endorsement_key, attestation=attestation_key, evidence=evidence, pcrs=pcrs
+    )
     return _Proof(
-        endorsement_key=endorsement_key,
+        keys=keys,
         boot=_boot_counters(attest),
         pcrs=pcrs,
         measurements=measurements,
@@ -213,7 +214,7 @@ def _verify_serving_names(
         return None
     requested = answer.request.subject_alt_names
     serving_names = verify_serving_names(requested, machine, context.inventory)
-    return context.trace("S1 S2 S3", serving_names)
+    return context.trace(checks.SERVING_NAMES, serving_names)
 
 
 def _verify_challenge(evidence: Answer, challenge_keys: ChallengeKeys, now: datetime) -> bytes:
@@ -250,10 +251,12 @@ def _verify_measurements(
 ) -> Measurements:
     """Q4: check PCR values and event log; the Machine's labels may choose the allowed values."""
     policy = context.policy
-    allowed = policy.pcr_allowed
-    if policy.pcr_variants:
-        allowed = policy.pcr_values_for(find_machine(context.inventory, answer.provider_id))
-    alarms = verify_pcr_policy(pcrs, allowed, policy)
+    allowed = policy.pcrs.allowed
+    if policy.pcrs.variants:
+        allowed = policy.pcrs.values_for(find_machine(context.inventory, answer.provider_id))
+    if policy.pcrs.until:
+        allowed = policy.pcrs.without_ended(allowed, context.now)
+    alarms = verify_pcr_policy(pcrs, allowed, policy.pcrs, answer.evidence.pcr_signatures)
     boot = None
     if policy.event_log is not None:
         boot = verify_event_log(answer.evidence.event_log, pcrs, policy.event_log)

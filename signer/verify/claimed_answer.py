@@ -1,18 +1,24 @@
-"""Writes the claims of a verified answer (K1 to K4); only then its certificate may be released."""
+"""Writes the claims of a verified answer (K1 to K4); only then its certificate may be released.
+
+`verify_unchanged_claim` comes last before the release.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime
 
-from signer.errors import PcrPolicyMismatch, RequesterCredentialUnknown
+from signer.credential_entry import CredentialEntry
+from signer.errors import ClaimConflict, PcrPolicyMismatch, RequesterCredentialUnknown
 from signer.model import AttestedNodeObject, BootState, ClaimStore, attested_node_name
+from signer.node_problem import renewal_deadline
 from signer.policy import PcrMode, Policy
 from signer.verify.answer import VerifiedAnswer
-from signer.verify.claim_writes import ClaimRequest, write_claims
+from signer.verify.attestation.measured_values import describe_boot
 from signer.verify.context import VerificationContext
+from signer.verify.machines.claim_writes import ClaimRequest, write_claims
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnreleasedCertificate:
+class WithheldCertificate:
     """A signed certificate that must not leave the signer before the claims name it."""
 
     pem: bytes
@@ -27,9 +33,11 @@ class ClaimedAnswer:
 
     verified: VerifiedAnswer
     certificate: bytes
-    """The certificate as PEM. It may be released now."""
-    credential_ids: tuple[str, ...]
-    """IDs of the client certificates that the node may have, with this one."""
+    """The certificate as PEM. It may be released while the claim is unchanged."""
+    issued_credential: str
+    """ID of the certificate; empty for a serving certificate."""
+    node: AttestedNodeObject
+    """It names the client certificates that the node may have, with this one."""
     alarms: tuple[RequesterCredentialUnknown, ...]
     """What K4 found and the policy does not deny: an operator should check it."""
 
@@ -39,9 +47,12 @@ def make_claims(
     context: VerificationContext,
     *,
     claims: ClaimStore,
-    certificate: UnreleasedCertificate,
+    certificate: WithheldCertificate,
+    entry: CredentialEntry | None = None,
 ) -> ClaimedAnswer:
     """Write the node's claims through the API server (K1 to K4), and release the certificate.
+
+    `entry` is the node's in the credential list, `None` where there is no list.
 
     Raises:
         Denied, Waiting: another claim conflicts, or K4 fails and the policy denies that.
@@ -66,6 +77,8 @@ def make_claims(
         boot=verified.boot,
         policy=context.policy.name,
         boot_state=_boot_state(verified, context.policy),
+        measured=describe_boot(verified.pcrs, verified.measured_boot, context.policy),
+        renewal_deadline=renewal_deadline(context.now, certificate.not_after),
     )
     request = ClaimRequest(
         public_key_pem=verified.endorsement_key.pem,
@@ -73,6 +86,7 @@ def make_claims(
         node=node,
         requester_credential=verified.requester_credential,
         issued_credential=certificate.credential_id,
+        entry=entry,
     )
     written = write_claims(
         request,
@@ -84,14 +98,37 @@ def make_claims(
     return ClaimedAnswer(
         verified=verified,
         certificate=certificate.pem,
-        credential_ids=written.credential_ids,
+        issued_credential=certificate.credential_id,
+        node=written.node,
         alarms=written.alarms,
     )
 
 
+def verify_unchanged_claim(claimed: ClaimedAnswer, claims: ClaimStore) -> None:
+    """Verify in the API server that the claim still names the certificate, and key and Machine.
+
+    A later exchange of the node ends the certificates that are recorded before the one that filed
+    its request. A signer that was slow meanwhile must not release one of those.
+
+    Raises:
+        ClaimConflict: the claim changed; the answer has to be verified again.
+        ApiServerUnavailable: from the store.
+
+    """
+    holder, issued = claimed.verified.holder, claimed.issued_credential
+    node = claims.attested_node(holder.cluster, holder.node_name)
+    if (
+        node is None
+        or node.endorsement_key != claimed.verified.endorsement_key.name
+        or node.provider_id != holder.provider_id
+        or (issued and issued not in node.credential_ids)
+    ):
+        raise ClaimConflict("the claim has changed since the certificate was recorded")
+
+
 def _boot_state(verified: VerifiedAnswer, policy: Policy) -> BootState | None:
     """Return what Q4 found, `None` if the policy has no rule for it."""
-    if any(isinstance(alarm, PcrPolicyMismatch) for alarm in verified.alarms):
+    if any(alarm.check == PcrPolicyMismatch.check for alarm in verified.alarms):
         return BootState.MISMATCH
-    has_rules = policy.pcr_mode is not PcrMode.RECORD or policy.event_log is not None
+    has_rules = policy.pcrs.mode is not PcrMode.RECORD or policy.event_log is not None
     return BootState.VERIFIED if has_rules else None

@@ -4,13 +4,8 @@ Such a request has no attestation. It relies on the client certificate that the 
 the requester is the node, and its claim names its Machine. With mode ServingOnly there is no claim.
 Then nodeRef and addresses of the Machine name the node.
 
-Steps, from caches only (docs/protocol.md section 5):
-
-1. R2, R3: the usages are those of a server, and the requester is a node.
-2. M5: the node requests its own name.
-3. M3, E3, M1: the node's claim names an existing Machine, and its key is not banned. With mode
-   ServingOnly: M1, M3, M4, M6.
-4. S1, S2, S3: each requested name is the Machine's.
+The steps, from caches only, are `checks.BUILTIN_ORDER`, or `checks.SERVING_ONLY_ORDER` with mode
+ServingOnly (docs/protocol.md section 5). Each call of `trace` ends one step.
 """
 
 from dataclasses import dataclass
@@ -18,13 +13,14 @@ from dataclasses import dataclass
 from signer.errors import NodeNameUnknown
 from signer.model import ClusterKey, Csr, Machine
 from signer.policy import PolicyMode
-from signer.verify.claims import is_claim_of, is_complete_claim, require_usable
+from signer.verify import checks
 from signer.verify.context import VerificationContext
-from signer.verify.machine import find_machine, verify_unattested_machine
-from signer.verify.parse import ParsedKubeletServing
-from signer.verify.recognize import CsrKind
-from signer.verify.request import verify_requester, verify_requester_name
-from signer.verify.serving_names import verify_serving_names
+from signer.verify.machines.claims import is_claim_of, is_complete_claim, require_usable
+from signer.verify.machines.machine import find_machine, verify_unattested_machine
+from signer.verify.machines.serving_names import verify_serving_names
+from signer.verify.requests.parse import ParsedKubeletServing
+from signer.verify.requests.recognize import CsrKind
+from signer.verify.requests.request import verify_requester, verify_requester_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +35,7 @@ class VerifiedServing:
 def verify_kubelet_serving(
     csr: Csr, serving: ParsedKubeletServing, context: VerificationContext
 ) -> VerifiedServing:
-    """Verify a serving request, in the order that the module lists.
+    """Verify a serving request, in the order of `checks`.
 
     Raises:
         Denied, Waiting: with the reason.
@@ -51,22 +47,22 @@ def verify_kubelet_serving(
 
     # (R2 R3)
     requester = verify_requester(csr, CsrKind.BUILTIN_SERVING, context.policy)
-    trace("R2 R3", requester)
+    trace(checks.REQUESTER, requester)
 
     # (M5)
     verify_requester_name(requester, node_name)
-    trace("M5", requester)
+    trace(checks.OWN_NAME, requester)
 
     # (M1 M3 M4 M6), or (M3 E3 M1)
     if context.policy.mode is PolicyMode.SERVING_ONLY:
         verified = verify_unattested_machine(node_name, requester, context)
-        machine = trace("M1 M3 M4 M6", verified).machine
+        machine = trace(checks.UNATTESTED_MACHINE, verified).machine
     else:
-        machine = trace("M3 E3 M1", _find_attested_machine(node_name, context))
+        machine = trace(checks.CLAIMED_MACHINE, _find_attested_machine(node_name, context))
 
     # (S1 S2 S3)
     requested = serving.request.subject_alt_names
-    trace("S1 S2 S3", verify_serving_names(requested, machine, inventory))
+    trace(checks.SERVING_NAMES, verify_serving_names(requested, machine, inventory))
 
     return VerifiedServing(cluster=inventory.cluster().key, node_name=node_name, machine=machine)
 
@@ -83,7 +79,7 @@ def _find_attested_machine(node_name: str, context: VerificationContext) -> Mach
             machine = find_machine(inventory, node.provider_id)
             if is_claim_of(node, machine):
                 return machine
-    elif context.policy.serving_by_node_ref:
+    elif context.policy.serving.node_ref_fallback:
         machines = inventory.machines_with_node_ref(node_name)
         if len(machines) == 1:
             return machines[0]

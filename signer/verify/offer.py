@@ -1,30 +1,28 @@
 """Verifies an offer before it gets a challenge.
 
-Steps, from caches only (docs/protocol.md sections 3 and 5):
+The steps, from caches only, are `checks.OFFER_ORDER` (docs/protocol.md sections 3 and 5). Each call
+of `trace` ends one step.
 
-1. R2, R3: the usages and the requester are allowed.
-2. A1: the attestation key is a restricted signing key of its TPM.
-3. M5, M1, M2, M3, M4, M6, M7: the Machine exists, is ready and has this node name.
-4. E1: the endorsement key has a TCG template and is strong.
-5. E2: the policy trusts the endorsement key for this Machine.
-6. E3: the key is not banned, and no claim in this Cluster conflicts.
-
-R0, R1 and P come first: signer/verify/recognize.py and signer/verify/parse.py.
+R0, R1 and P come first: signer/verify/requests/recognize.py and signer/verify/requests/parse.py.
 """
 
 from dataclasses import dataclass
 
 from signer.model import Csr, KeyHolder, Machine
-from signer.verify.attestation_key import AttestationKey, verify_attestation_key
-from signer.verify.claims import verify_no_conflicting_claim
+from signer.verify import checks
+from signer.verify.attestation.attestation_key import AttestationKey
+from signer.verify.attestation.endorsement_key import EndorsementKey, verify_endorsement_key
 from signer.verify.context import VerificationContext
-from signer.verify.credentials import requester_credential
-from signer.verify.endorsement_key import EndorsementKey, verify_endorsement_key
-from signer.verify.endorsement_trust import verify_endorsement_trust
-from signer.verify.machine import verify_machine
-from signer.verify.parse import ParsedOffer
-from signer.verify.recognize import CsrKind
-from signer.verify.request import verify_requester, verify_version
+from signer.verify.machines.attestation_certificate import (
+    verify_presented_attestation_key,
+)
+from signer.verify.machines.claims import verify_no_conflicting_claim
+from signer.verify.machines.endorsement_trust import PresentedKeys, verify_endorsement_trust
+from signer.verify.machines.machine import verify_machine
+from signer.verify.requests.credentials import requester_credential
+from signer.verify.requests.parse import ParsedOffer
+from signer.verify.requests.recognize import CsrKind
+from signer.verify.requests.request import verify_requester, verify_version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +40,7 @@ class VerifiedOffer:
 def verify_offer(
     csr: Csr, kind: CsrKind, offer: ParsedOffer, context: VerificationContext
 ) -> VerifiedOffer:
-    """Verify an offer, in the order that the module lists.
+    """Verify an offer, in the order of `checks`.
 
     Raises:
         Denied, Waiting: with the reason.
@@ -53,26 +51,27 @@ def verify_offer(
     evidence, node_name = offer.evidence, offer.request.node_name
 
     # (R2 R3)
-    requester = trace("R2 R3", verify_requester(csr, kind, policy))
+    requester = trace(checks.REQUESTER, verify_requester(csr, kind, policy))
     verify_version(policy)
 
     # (A1)
     attestation_key = trace(
-        "A1", verify_attestation_key(evidence.ak_public, policy.attestation_key_schemes)
+        checks.ATTESTATION_KEY, verify_presented_attestation_key(evidence, context)
     )
 
-    # (M5 M1 M2 M3 M4 M6 M7)
+    # (M)
     machine = verify_machine(offer.provider_id, node_name, requester, context)
-    trace("M5 M1 M2 M3 M4 M6 M7", machine)
+    trace(checks.MACHINE, machine)
 
     # (E1)
-    endorsement_key = trace("E1", verify_endorsement_key(evidence.ek_public))
+    endorsement_key = trace(checks.ENDORSEMENT_KEY, verify_endorsement_key(evidence.ek_public))
 
-    # (E2)
-    basis = verify_endorsement_trust(
-        endorsement_key, evidence.ek_certificates, machine, requester, context
+    # (A2 E2)
+    keys = PresentedKeys(
+        endorsement=endorsement_key, attestation=attestation_key, evidence=evidence, pcrs=None
     )
-    trace("E2", basis)
+    basis = verify_endorsement_trust(keys, machine, requester, context)
+    trace(checks.TRUST, basis)
 
     # (E3)
     holder = KeyHolder(
@@ -82,7 +81,7 @@ def verify_offer(
         basis=basis,
     )
     verify_no_conflicting_claim(endorsement_key.name, holder, machine.machine, inventory)
-    trace("E3", holder)
+    trace(checks.NO_CONFLICT, holder)
 
     return VerifiedOffer(
         offer=offer,

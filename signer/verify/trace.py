@@ -5,16 +5,18 @@ Checks are reported by number, in order, after they have passed. The trace never
 
 from typing import Protocol, TypeVar
 
+from signer.verify.checks import Step
+
 T = TypeVar("T")
 
 
 class CheckTrace(Protocol):
     """Receives each step that passed."""
 
-    def __call__(self, checks: str, proved: T, /) -> T:
-        """Record a step and return `proved`; `checks` are its numbers, separated by blanks."""
+    def __call__(self, step: Step, proved: T, /) -> T:
+        """Record a step and return `proved`."""
 
 
-def no_trace(checks: str, proved: T, /) -> T:  # noqa: ARG001 - the signature is the protocol's
+def no_trace(step: Step, proved: T, /) -> T:  # noqa: ARG001 - the signature is the protocol's
     """Record nothing."""
     return proved

@@ -2,5 +2,5 @@
 
 Everything about X.509 that the signer reads from a TPM or from an operator's bundle belongs here.
 Kubelets' PKCS#10 requests do not: common/pkcs10.py reads them as strict DER. This package imports
-`common`, `signer.errors` and `signer.verify.weak_keys`, and does no I/O.
+`common`, `signer.errors`, `signer.policy` and `signer.verify.weak_keys`, and does no I/O.
 """

@@ -86,7 +86,7 @@ def verify_endorsement_certificate(
     for leaf in candidates:
         try:
             _require_leaf(leaf, allow_without_usage=allow_without_usage)
-            _verify_chain(leaf, provided, anchors, now)
+            verify_chain(leaf, provided, anchors, now)
         except CertificateMalformed as error:
             message = f"endorsement certificate: {error}{REMEDY}"
             errors.append(EndorsementCertificateMalformed(message))
@@ -124,15 +124,16 @@ def _read(certificates: Sequence[bytes]) -> list[CertificateFields]:
     return readable
 
 
-def _verify_chain(
+def verify_chain(
     leaf: CertificateFields,
     provided: Sequence[CertificateFields],
     anchors: TrustAnchors,
     now: datetime,
 ) -> None:
+    """Verify a chain from the leaf to a configured root. Raises as the chain's errors say."""
     chain = build_chain(leaf, provided, anchors, now)
     for authority in chain[1:-1]:
-        _require_signature_algorithm(authority)
+        require_signature_algorithm(authority)
     for intermediates, authority in enumerate(chain[1:]):
         _require_authority(authority, intermediates)
     require_not_revoked(chain, anchors, now)
@@ -142,7 +143,7 @@ def _require_leaf(leaf: CertificateFields, *, allow_without_usage: bool) -> None
     """Check what OpenSSL does not: version, algorithm and usage of an endorsement certificate."""
     if leaf.version != _X509_V3:
         raise _not_allowed("must be an X.509 version 3 certificate")
-    _require_signature_algorithm(leaf)
+    require_signature_algorithm(leaf)
     if basic_constraints(leaf).ca:
         raise _not_allowed("must not be the certificate of an authority")
     required = (
@@ -163,7 +164,8 @@ def _require_leaf(leaf: CertificateFields, *, allow_without_usage: bool) -> None
         )
 
 
-def _require_signature_algorithm(fields: CertificateFields) -> None:
+def require_signature_algorithm(fields: CertificateFields) -> None:
+    """Require a signature that is not broken. Raises `EndorsementCertificateNotAllowed`."""
     signed, outer = fields.signature_algorithms
     if signed != outer or signed not in SIGNATURE_ALGORITHMS:
         raise _not_allowed("must be signed with RSA or ECDSA and SHA-256 or better")

@@ -129,7 +129,7 @@ def read_fields(der: bytes) -> CertificateFields:
             public_key=_public_key(spki),
             extensions=_extensions(extensions),
         )
-    except (ValueError, IndexError, StopIteration) as error:
+    except (ValueError, IndexError) as error:
         # A structure with too few or too many elements fails to unpack, which ends here as well.
         raise CertificateMalformed("the data is not an X.509 certificate") from error
 

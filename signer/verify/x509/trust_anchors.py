@@ -88,12 +88,9 @@ def load_trust_anchors(
 ) -> TrustAnchors:
     """Parse an operator's files, given by name. A file is DER, or PEM with one or more blocks.
 
-    Certificates whose issuer equals their subject are roots, the others intermediates.
-
-    Raises:
-        ValueError: there is no root, or a revocation list is unreadable or partial. The message
-            lists all problems.
-
+    Certificates whose issuer equals their subject are roots, the others intermediates. Raises
+    `ValueError`: there is no root, or a revocation list is unreadable or partial. The message lists
+    all problems.
     """
     unreadable: list[str] = []
     problems: list[str] = []

@@ -8,6 +8,7 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 
+from common.errors import Denied
 from common.tpm.attest import Attest
 from common.tpm.constants import BANKS, HASHES
 from common.tpm.pcrs import PcrSelection
@@ -17,7 +18,8 @@ from signer.errors import (
     PcrPolicyMismatch,
     PcrSelectionMismatch,
 )
-from signer.policy import PcrMode, PcrValues, Policy
+from signer.policy import MACHINE_PCR, MACHINE_PCR_BANK, PcrMode, PcrRules, PcrValues
+from signer.verify.attestation.signed_pcrs import is_signed_by_vendor
 
 Pcrs = Mapping[str, Mapping[int, bytes]]
 """Digests by bank and PCR."""
@@ -55,31 +57,54 @@ def verify_pcrs(
 
 
 def verify_pcr_policy(
-    values: Pcrs, allowed: PcrValues, policy: Policy
-) -> tuple[PcrPolicyMismatch, ...]:
+    values: Pcrs, allowed: PcrValues, rules: PcrRules, signatures: bytes | None
+) -> tuple[Denied, ...]:
     """Check quoted values against the policy (Q4); return the alarm about other values.
 
-    Mode Record accepts all values without an alarm, mode Warn with one. Mode Enforce raises
-    `PcrPolicyMismatch`. Only its `detail`, for the operator, names the PCRs.
+    `allowed` has the values that count for this Machine, `signatures` what the node sent beside
+    the quote. Mode Record accepts all values without an alarm, mode Warn with one.
+
+    Raises:
+        PcrPolicyMismatch: mode Enforce, and a value is neither allowed nor signed. Only its
+            `detail`, for the operator, names the PCRs.
+        PcrSignaturesMalformed, PcrSignatureRevoked: mode Enforce; see `is_signed_by_vendor`.
+
     """
-    if policy.pcr_mode is PcrMode.RECORD:
+    if rules.mode is PcrMode.RECORD:
         return ()
+    try:
+        _require_good_values(values, allowed, rules, signatures)
+    except Denied as mismatch:
+        if rules.mode is PcrMode.WARN:
+            return (mismatch,)
+        raise
+    return ()
+
+
+def _require_good_values(
+    values: Pcrs, allowed: PcrValues, rules: PcrRules, signatures: bytes | None
+) -> None:
+    signed = {
+        (bank, index)
+        for each in rules.signed_by
+        if is_signed_by_vendor(values, each, signatures)
+        for bank, indices in each.pcrs.items()
+        for index in indices
+    }
+    decided = signed | ({(MACHINE_PCR_BANK, MACHINE_PCR)} if rules.names_machine else set())
     differences = [
         f"{bank}:{index} is {value.hex()}, allowed {_format_allowed(allowed, bank, index)}"
         for bank, indices in values.items()
         for index, value in sorted(indices.items())
-        if value not in allowed.get(bank, {}).get(index, frozenset())
+        if (bank, index) not in decided
+        and value not in allowed.get(bank, {}).get(index, frozenset())
     ]
-    if values and not differences:
-        return ()
-    mismatch = PcrPolicyMismatch(
-        "the policy does not allow the value of a PCR", detail="; ".join(differences)
-    )
-    if policy.pcr_mode is PcrMode.WARN:
-        return (mismatch,)
-    raise mismatch
+    if differences or not values:
+        raise PcrPolicyMismatch(
+            "the policy does not allow the value of a PCR", detail="; ".join(differences)
+        )
 
 
 def _format_allowed(allowed: PcrValues, bank: str, index: int) -> str:
     values = allowed.get(bank, {}).get(index, frozenset())
-    return " or ".join(sorted(value.hex() for value in values)) or "nothing"
+    return " or ".join(sorted(value.hex() for value in values)) or "no listed value"

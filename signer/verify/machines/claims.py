@@ -9,7 +9,7 @@ from signer.errors import (
     EndorsementKeyBanned,
     EndorsementKeyHolderDeleting,
     EndorsementKeyInUseLocally,
-    EndorsementKeyRecordConflict,
+    EndorsementKeyRegistrationConflict,
     EndorsementKeyReleased,
     NodeNameInUse,
     NodeNameReserved,
@@ -22,7 +22,6 @@ from signer.model import (
     KeyHolder,
     Machine,
     MachineState,
-    TrustBasis,
 )
 
 
@@ -77,7 +76,7 @@ def verify_no_conflicting_claim(
     Raises:
         EndorsementKeyBanned, EndorsementKeyReleased: denied.
         EndorsementKeyInUseLocally, NodeNameInUse: denied.
-        EndorsementKeyHolderDeleting, EndorsementKeyRecordConflict, NodeNameReserved: wait.
+        EndorsementKeyHolderDeleting, EndorsementKeyRegistrationConflict, NodeNameReserved: wait.
 
     """
     key = inventory.endorsement_key(key_name)
@@ -132,23 +131,18 @@ def require_usable(key: EndorsementKeyObject, cluster: ClusterKey, provider_id: 
         raise EndorsementKeyReleased("the endorsement key is released from this Machine")
 
 
-def _outranks(requested: KeyHolder, basis: TrustBasis | None) -> bool:
-    """Return whether a request on record competes with a claim that was made without a record."""
-    return requested.basis is TrustBasis.RECORD and basis is not TrustBasis.RECORD
-
-
 def require_key_free(
     held_by: KeyHolder, state: MachineState, requested: KeyHolder, denial: type[AttestationError]
 ) -> None:
     """K1, E3: require that the holder does not exist, or that the request outranks its claim."""
-    if state is MachineState.ABSENT or _outranks(requested, held_by.basis):
+    if state is MachineState.ABSENT or requested.basis.outranks(held_by.basis):
         return
     if state is MachineState.DELETING:
         raise EndorsementKeyHolderDeleting(
             "the node that holds the endorsement key is not gone yet"
         )
-    if requested.basis is TrustBasis.RECORD:
-        raise EndorsementKeyRecordConflict("the endorsement key is on record for two nodes")
+    if requested.basis.names_machine:
+        raise EndorsementKeyRegistrationConflict("the endorsement key is registered for two nodes")
     raise denial("the endorsement key is held by another node")
 
 
@@ -157,7 +151,7 @@ def require_name_free(
 ) -> None:
     """K2, E3: require that the name's claim is not live, or that the request outranks it."""
     basis = None if other is None or other.held_by is None else other.held_by.basis
-    if state is MachineState.ABSENT or _outranks(requested, basis):
+    if state is MachineState.ABSENT or requested.basis.outranks(basis):
         return
     if state is MachineState.DELETING:
         raise NodeNameReserved("the node that has the name is not gone yet")

@@ -15,7 +15,7 @@ from common.names import PEM_DATA
 from common.pkcs10 import Pkcs10, parse_pkcs10
 from signer.errors import ProviderIDMissing, RequestKeyWeak
 from signer.model import Csr
-from signer.verify.recognize import CsrKind
+from signer.verify.requests.recognize import CsrKind
 from signer.verify.weak_keys import WeakKey, reject_weak_key
 
 MAX_ANNOTATIONS: Final = 32 * 1024
@@ -89,7 +89,7 @@ def require_no_names(request: Pkcs10) -> None:
         raise ExtensionNotAllowed("a client certificate has no subject alternative names")
 
 
-def seems_answer(request: bytes) -> bool:
+def is_probable_answer(request: bytes) -> bool:
     """Return whether unverified bytes seem to be an answer, as the authenticator encodes it.
 
     It decides only when the request has its turn, so it reads no more than the start of the data.
@@ -106,6 +106,7 @@ def seems_answer(request: bytes) -> bool:
 
 
 def _require_small_annotations(csr: Csr) -> None:
+    """P1: limit what a requester stores in the object."""
     if csr.annotations_size > MAX_ANNOTATIONS:
         raise TooLarge("the annotations of the request are over 32 KiB")
 

@@ -2,9 +2,8 @@
 
 Infrastructure providers report Machines' addresses, and some of them repeat what a guest reports.
 So a name that two Machines have is accepted for neither, and names and addresses that cannot be one
-Machine's are refused. Names of the control plane and of other
-Machines are compared in every form in which clients look them up, IDNA included; the Machine's own
-names only as they are written.
+Machine's are refused. Names of the control plane and of other Machines are compared in the form
+that all their spellings share, IDNA included; the Machine's own names only as they are written.
 """
 
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ from signer.errors import (
     SubjectAltNameMissing,
     SubjectAltNameNotAllowed,
 )
-from signer.host_names import HostName, as_address, equivalent_names, fold_case, normalize
+from signer.host_names import HostName, as_address, canonical_name, fold_case, normalize
 from signer.model import Cluster, Inventory, Machine
 
 _METADATA_ADDRESSES: Final = frozenset(
@@ -41,6 +40,9 @@ _METADATA_ADDRESSES: Final = frozenset(
 _BROADCAST: Final = ip_address("255.255.255.255")
 _RESERVED_DOMAINS: Final = ("localhost", "svc", "metadata.google.internal")
 """RFC 6761 section 6.3; Services by the resolver's search path; Google's metadata server."""
+_SEARCHED_DOMAINS: Final = ("pod", "default", "kube-node-lease", "kube-public", "kube-system")
+"""What a pod finds below the search path of its resolver (`svc.<domain>` and `<domain>`): Services
+in the namespaces that every cluster has, and names of pods. The signer knows no other namespace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,13 +68,15 @@ def verify_serving_names(
         raise SubjectAltNameMissing("a serving request needs a subject alternative name")
     names = [_require_plain_name(name) for name in requested]  # (S1)
     cluster = inventory.cluster()
-    _require_not_control_plane(names, cluster)  # (S3)
+    canonical = {canonical_name(n) if isinstance(n, str) else n for n in names}
+    if not canonical.isdisjoint(cluster.control_plane_hosts):  # (S3)
+        raise AddressOfControlPlane("a name in the request belongs to the control plane")
     if any(_is_reserved(name, cluster) for name in names):  # (S3)
         raise AddressReserved("a name in the request cannot belong to a single machine")
     machine_names = frozenset(normalize(a.address) for a in machine.addresses)
     if not machine_names.issuperset(names):  # (S2)
         raise AddressNotOfMachine("a name in the request is not an address of the Machine")
-    for name in set(names):  # (S3)
+    for name in canonical:  # (S3)
         if any(other.uid != machine.uid for other in inventory.machines_with_host_name(name)):
             raise AddressOfAnotherMachine("a name in the request is another Machine's address too")
     return ServingNames(
@@ -98,19 +102,13 @@ def _require_plain_name(name: SubjectAltName) -> HostName:
         raise SubjectAltNameNotAllowed("a DNS name is not a plain host name") from None
 
 
-def _require_not_control_plane(names: Sequence[HostName], cluster: Cluster) -> None:
-    """S3: refuse the control plane's names: with one, a node could pose as the API server."""
-    reserved = {form for host in cluster.control_plane_hosts for form in equivalent_names(host)}
-    if not reserved.isdisjoint(names):
-        raise AddressOfControlPlane("a name in the request belongs to the control plane")
-
-
 def _is_reserved(name: HostName, cluster: Cluster) -> bool:
-    """S3: return whether a name is a Service's, or an address that is no machine's alone."""
+    """S3: return whether a name is that of a Service, or an address that machines share."""
     if isinstance(name, str):
         domain = fold_case(cluster.service_domain)
         reserved = (*_RESERVED_DOMAINS, f"svc.{domain}", f"pod.{domain}")
-        return any(name == suffix or name.endswith(f".{suffix}") for suffix in reserved)
+        parents = (*reserved, *_SEARCHED_DOMAINS)
+        return name in reserved or name.endswith(tuple(f".{parent}" for parent in parents))
     return (
         name.is_loopback
         or name.is_unspecified

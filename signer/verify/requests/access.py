@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from common.names import NODE_USER_PREFIX
 from signer.errors import AccessNotAllowed
 from signer.model import Csr
-from signer.verify.recognize import CsrKind
+from signer.verify.requests.recognize import CsrKind
 
 _FIRST: Final = "nodeclient"
 _RENEWAL: Final = "selfnodeclient"

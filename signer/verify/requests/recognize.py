@@ -59,7 +59,7 @@ def _kind_of(csr: Csr, policy: Policy) -> CsrKind:
         kind = CsrKind(csr.signer_name)
     except ValueError:
         raise NotOurSigner("the request names another signer") from None
-    if kind is CsrKind.BUILTIN_SERVING and policy.builtin_serving is KubeletServingMode.IGNORE:
+    if kind is CsrKind.BUILTIN_SERVING and policy.serving.builtin is KubeletServingMode.IGNORE:
         raise NotOurSigner("the cluster's policy leaves the built-in serving signer to others")
     return kind
 
@@ -86,6 +86,10 @@ def _require_no_auto_approval(cluster: Cluster, policy: Policy) -> None:
     if not cluster.auto_approve_bindings:
         return
     if policy.auto_approve_bindings is AutoApproveBindings.ALARM:
+        return
+    waits = policy.auto_approve_bindings is AutoApproveBindings.REMOVE_WHEN_ATTESTED
+    if waits and cluster.keeps_bindings:
+        # The Nodes for which the bindings stay can only attest if certificates are issued.
         return
     if policy.approval is Approval.DISABLED:
         # The cluster still needs its bindings, and no certificate is issued.

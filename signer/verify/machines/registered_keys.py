@@ -1,4 +1,4 @@
-"""Collects the endorsement keys on record for a Machine: annotations and registrations (E2)."""
+"""Collects the endorsement keys registered for a Machine: annotations and registrations (E2)."""
 
 from typing import Protocol
 
@@ -18,7 +18,7 @@ class NamedMachine(Protocol):
 
 
 def registered_keys(machine: Machine, node_name: str, inventory: Inventory) -> frozenset[str]:
-    """Return the names of the EndorsementKeys on record for the Machine.
+    """Return the names of the EndorsementKeys registered for the Machine.
 
     `node_name` is the Machine's node name, or the one that it requests.
     """

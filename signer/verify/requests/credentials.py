@@ -5,15 +5,18 @@ that; an administrator of the workload cluster can. So a difference is a reason 
 denial, and agreement proves nothing on its own. Source: docs/protocol.md section 5.
 """
 
+from collections.abc import Callable
 from typing import Final
 
+from signer.credential_entry import CredentialEntry, is_older
 from signer.errors import RequesterCredentialUnknown
 from signer.model import AttestedNodeObject, ClaimStore, Csr, Inventory
-from signer.verify.request import NodeRequester, Requester
+from signer.verify.requests.request import NodeRequester, Requester
 
 MAX_CREDENTIAL_IDS: Final = 8
 """Certificates of one node that are remembered: in general two. Each crash between the write of the
-claim and the receipt of the certificate adds one."""
+claim and the receipt of the certificate adds one. Beyond the limit, the oldest besides the one that
+filed the request is forgotten, although the node may have received it."""
 
 
 def requester_credential(csr: Csr, requester: Requester) -> str:
@@ -24,18 +27,24 @@ def requester_credential(csr: Csr, requester: Requester) -> str:
     return csr.credential_id if isinstance(requester, NodeRequester) else ""
 
 
-def verify_known_credential(presented: str, node: AttestedNodeObject | None) -> None:
+def verify_known_credential(
+    presented: str, node: AttestedNodeObject | None, entry: CredentialEntry | None = None
+) -> None:
     """K4: verify that the AttestedNode names the certificate that filed the request.
 
+    `entry` is what the credential list has for the node, `None` where there is no list. The list
+    decides while the AttestedNode is older, as after a restore of the management cluster.
+
     Passes where that cannot be decided: the API server gave no ID, or no signer has recorded one
-    for this node, as for the first certificate of a control plane node, which kubeadm makes.
-
-    Raises:
-        RequesterCredentialUnknown: the signer has issued other certificates since, or never this.
-
+    for this node, as for the first certificate of a control plane node, which kubeadm makes. Raises
+    `RequesterCredentialUnknown`: the signer has issued other certificates since, or never this.
     """
     recorded = () if node is None else node.credential_ids
-    if presented and recorded and presented not in recorded:
+    if entry is not None and is_older(node, entry):
+        known = entry.names(presented)
+    else:
+        known = not recorded or presented in recorded
+    if presented and not known:
         raise RequesterCredentialUnknown(
             "the request was filed with a client certificate that is not one of the node's last",
             detail=presented,
@@ -43,29 +52,38 @@ def verify_known_credential(presented: str, node: AttestedNodeObject | None) -> 
 
 
 def find_unknown_credential(
-    presented: str, node_name: str, inventory: Inventory, claims: ClaimStore
+    presented: str,
+    node_name: str,
+    inventory: Inventory,
+    claims: ClaimStore,
+    read_entry: Callable[[str], CredentialEntry | None],
 ) -> RequesterCredentialUnknown | None:
     """Return why the certificate that filed an offer is unknown, `None` if it is known.
 
     An old cache must not cause a refusal, and the answer decides. So the cache is used
-    only if it names the certificate; otherwise the AttestedNode is read.
+    only if it names the certificate; otherwise the AttestedNode and the entry of the credential
+    list are read.
 
     Raises `ApiServerUnavailable`.
     """
     try:
         verify_known_credential(presented, inventory.attested_node(node_name))
     except RequesterCredentialUnknown:
+        node = claims.attested_node(inventory.cluster().key, node_name)
         try:
-            verify_known_credential(
-                presented, claims.attested_node(inventory.cluster().key, node_name)
-            )
+            verify_known_credential(presented, node, read_entry(node_name))
         except RequesterCredentialUnknown as error:
             return error
     return None
 
 
 def credential_ids_after_issue(
-    node: AttestedNodeObject | None, endorsement_key: str, *, presented: str, issued: str
+    node: AttestedNodeObject | None,
+    endorsement_key: str,
+    *,
+    presented: str,
+    issued: str,
+    entry: CredentialEntry | None = None,
 ) -> tuple[str, ...]:
     """Return the IDs to record before a certificate is released, in the order of their issue.
 
@@ -74,11 +92,16 @@ def credential_ids_after_issue(
     one CSR, of which one is released, and a signer may crash before or after the release.
 
     `issued` is empty if the new certificate is not a client certificate. Another endorsement key
-    takes over only the certificate that filed its request.
+    takes over only the certificate that filed its request. An AttestedNode that is older than the
+    entry in the credential list has IDs that have ended: only what filed the request stays, if the
+    entry names it.
     """
     recorded = () if node is None else node.credential_ids
     known = presented in recorded
-    if known:
+    if entry is not None and is_older(node, entry):
+        known = entry.names(presented)
+        recorded = (presented,) if known else ()
+    elif known:
         recorded = recorded[recorded.index(presented) :]
     elif not recorded and presented:
         recorded = (presented,)

@@ -9,10 +9,10 @@ from typing import Final
 
 from common.errors import AttestationError
 from signer.model import Csr, Machine, OfferedKey, TpmIdentity
+from signer.verify.attestation.endorsement_key import EndorsementKey
 from signer.verify.context import VerificationContext
-from signer.verify.endorsement_key import EndorsementKey
-from signer.verify.parse import ParsedOffer
-from signer.verify.request import BOOTSTRAP_USER_PREFIX, ENTRY_USER
+from signer.verify.requests.parse import ParsedOffer
+from signer.verify.requests.request import BOOTSTRAP_USER_PREFIX, ENTRY_USER
 from signer.verify.x509.endorsement_certificate import (
     find_endorsement_certificate,
     verify_endorsement_certificate,
@@ -54,7 +54,7 @@ def describe_offered_key(
             key.public_key,
             anchors=context.anchors,
             now=context.now,
-            allow_without_usage=context.policy.allow_certificates_without_usage,
+            allow_without_usage=context.policy.endorsement_key.allow_certificates_without_usage,
         )
         verdict = TRUSTED
     except AttestationError as error:

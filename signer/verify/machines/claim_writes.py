@@ -5,10 +5,12 @@ resourceVersion that was read. Source: docs/protocol.md sections 2, 5.
 """
 
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from signer.credential_entry import CredentialEntry
 from signer.errors import (
+    AttestedNodeUnreadable,
     ClaimConflict,
     EndorsementKeyInUse,
     RequesterCredentialUnknown,
@@ -20,9 +22,10 @@ from signer.model import (
     Inventory,
     KeyHolder,
     MachineState,
+    TrustBasis,
 )
 from signer.policy import NameReuse, Policy, UnknownCredential
-from signer.verify.claims import (
+from signer.verify.machines.claims import (
     is_complete_claim,
     is_replaced_by,
     is_same_holder,
@@ -30,8 +33,11 @@ from signer.verify.claims import (
     require_name_free,
     require_usable,
 )
-from signer.verify.credentials import credential_ids_after_issue, verify_known_credential
+from signer.verify.requests.credentials import credential_ids_after_issue, verify_known_credential
 
+_SECOND: Final = timedelta(seconds=1)
+"""Precision of times in Kubernetes objects."""
+_LAST_TIME: Final = datetime.max.replace(tzinfo=UTC) - _SECOND
 _MAX_ATTEMPTS: Final = 5
 """One of the racing replicas wins each attempt, so more conflicts than this are an outage."""
 
@@ -48,14 +54,16 @@ class ClaimRequest:
     """ID of the certificate with which the node filed its request; empty if there is none."""
     issued_credential: str
     """ID of the client certificate that waits for the claims; empty for a serving certificate."""
+    entry: CredentialEntry | None
+    """The entry of the node in the credential list; `None` where there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenClaim:
     """What the claims of a node say now; only `write_claims` creates one."""
 
-    credential_ids: tuple[str, ...]
-    """IDs of the client certificates that the node may have, with the one that waits."""
+    node: AttestedNodeObject
+    """It names the client certificates that the node may have, with the one that waits."""
     alarms: tuple[RequesterCredentialUnknown, ...]
     """What K4 found and the policy does not deny."""
 
@@ -78,11 +86,12 @@ def write_claims(
     Raises:
         Denied, Waiting: another claim conflicts.
         ClaimConflict: other writers won every attempt.
+        AttestedNodeUnreadable: the AttestedNode of the requester.
         ApiServerUnavailable: from the store, or a cache has not been filled yet.
 
     """
-    attempt = _Attempt(request=request, claims=claims, policy=policy, now=now)
-    reads = (lambda: attempt.read_cached(inventory), *[attempt.read_live] * (_MAX_ATTEMPTS - 1))
+    attempt = _Attempt(request=request, inventory=inventory, claims=claims, policy=policy, now=now)
+    reads = (attempt.read_cached, *[attempt.read_live] * (_MAX_ATTEMPTS - 1))
     for read in reads:
         try:
             return attempt.run(*read())
@@ -100,6 +109,7 @@ class _Attempt:
     """One pass over K1, K4, K2 and K3."""
 
     request: ClaimRequest
+    inventory: Inventory
     claims: ClaimStore
     policy: Policy
     now: datetime
@@ -112,14 +122,14 @@ class _Attempt:
             self.claims.attested_node(holder.cluster, holder.node_name),
         )
 
-    def read_cached(self, inventory: Inventory) -> _Read:
+    def read_cached(self) -> _Read:
         """Return both objects from the caches.
 
         Read them live if another node has key or name, or if the certificate is unknown (K4).
         """
         holder, key_name = self.request.holder, self.request.node.endorsement_key
-        key = inventory.endorsement_key(key_name)
-        node = inventory.attested_node(holder.node_name)
+        key = self.inventory.endorsement_key(key_name)
+        node = self.inventory.attested_node(holder.node_name)
         held_by = None if key is None else key.held_by
         if held_by is not None and not is_same_holder(held_by, holder):
             return self.read_live()
@@ -132,18 +142,21 @@ class _Attempt:
     def run(
         self, key: EndorsementKeyObject | None, node: AttestedNodeObject | None
     ) -> WrittenClaim:
+        """Make every check before the first write: a refused request changes no claim."""
         holder = self.request.holder
-        held = self._take_key(key)
+        self._require_key(key)  # (K1)
         alarm = self._find_unknown_credential(node)  # (K4)
-        if alarm is not None and self.policy.unknown_credential is UnknownCredential.DENY:
+        if alarm is not None and self.policy.renewals.unknown_credential is UnknownCredential.DENY:
             raise alarm
+        self._require_name(node)  # (K2)
+        held = self._take_key(key)
         written = self._take_name(node)
         # K3: otherwise a replica that read an older state could still take the key. Needed even if
         # the claim was complete: the replica that completed it may have crashed before its own K3.
         # It also fails if the key was banned, released or taken since it was read.
         self.claims.set_key_holder(held, holder, self.now)
         alarms = () if alarm is None else (alarm,)
-        return WrittenClaim(credential_ids=written.credential_ids, alarms=alarms)
+        return WrittenClaim(node=written, alarms=alarms)
 
     def _find_unknown_credential(
         self, node: AttestedNodeObject | None
@@ -153,10 +166,75 @@ class _Attempt:
         The state of `node` is proved: K2 writes it under its resourceVersion, or creates it.
         """
         try:
-            verify_known_credential(self.request.requester_credential, node)
+            verify_known_credential(self.request.requester_credential, node, self.request.entry)
         except RequesterCredentialUnknown as error:
             return error
         return None
+
+    def _require_key(self, key: EndorsementKeyObject | None) -> None:
+        """K1: require that the node has the key, or may take it."""
+        holder = self.request.holder
+        held_by = None
+        if key is not None:
+            require_usable(key, holder.cluster, holder.provider_id)
+            held_by = key.held_by
+            if held_by is not None and is_same_holder(held_by, holder):
+                return
+            if held_by is not None:
+                state = self._holder_state(key, held_by)
+                require_key_free(held_by, state, holder, EndorsementKeyInUse)
+        self._require_no_other_node(key, held_by)
+
+    def _holder_state(self, key: EndorsementKeyObject, held_by: KeyHolder) -> MachineState:
+        """Return the state of the Machine of the node that holds a key."""
+        if key.is_released_from(held_by.cluster, held_by.provider_id):
+            # First: what the holder's tenant writes into its objects must not keep a released key.
+            return MachineState.ABSENT
+        try:
+            node = self.claims.attested_node(held_by.cluster, held_by.node_name)
+        except AttestedNodeUnreadable:
+            # It names no Machine, but `heldBy` has the provider ID.
+            return self.claims.machine_state(held_by.cluster, held_by.provider_id, "")
+        if node is not None and self._is_former(node):
+            return self._state_when_absent(node)
+        return self._state(key, node)
+
+    def _require_no_other_node(
+        self, key: EndorsementKeyObject | None, held_by: KeyHolder | None
+    ) -> None:
+        """K1: require that no AttestedNode of another living Machine names the key.
+
+        `held_by` does not show such a node after a crash between K1 and K2, which leaves the key
+        with another name of the same Machine, and after `clusterctl move` to a management cluster
+        that has the EndorsementKey already.
+        """
+        holder, key_name = self.request.holder, self.request.node.endorsement_key
+        nodes = {(each.cluster, each.node_name) for each in (holder, held_by) if each is not None}
+        for cached in self.inventory.attested_nodes_with_key(key_name):
+            if (cached.cluster, cached.node_name) in nodes:
+                continue
+            try:
+                node = self.claims.attested_node(cached.cluster, cached.node_name)
+            except AttestedNodeUnreadable:
+                node = cached
+            if node is None or node.endorsement_key != key_name or self._is_former(node):
+                continue
+            other = KeyHolder(
+                cluster=node.cluster,
+                node_name=node.node_name,
+                provider_id=node.provider_id,
+                # The basis of its claim is lost. It may be a record, which no other one outranks.
+                basis=TrustBasis.REGISTERED,
+            )
+            if key is None or not key.is_released_from(other.cluster, other.provider_id):
+                state = self.claims.machine_state(node.cluster, node.provider_id, node.machine_name)
+                require_key_free(other, state, holder, EndorsementKeyInUse)
+
+    def _require_name(self, node: AttestedNodeObject | None) -> None:
+        """K2: require that no other key has the node name, or that the name may be taken."""
+        if node is not None and node.endorsement_key != self.request.node.endorsement_key:
+            other = self.claims.endorsement_key(node.endorsement_key)
+            require_name_free(other, self._state(other, node), self.request.holder)
 
     def _take_key(self, key: EndorsementKeyObject | None) -> EndorsementKeyObject:
         """K1: create the key, confirm it, or take it from a claim that is not live."""
@@ -165,12 +243,8 @@ class _Attempt:
             return self.claims.create_endorsement_key(
                 self.request.node.endorsement_key, self.request.public_key_pem, holder, self.now
             )
-        require_usable(key, holder.cluster, holder.provider_id)
         if key.held_by == holder:
             return key
-        if key.held_by is not None and not is_same_holder(key.held_by, holder):
-            state = self._key_state(key, key.held_by)
-            require_key_free(key.held_by, state, holder, EndorsementKeyInUse)
         return self.claims.set_key_holder(key, holder, self.now)
 
     def _take_name(self, node: AttestedNodeObject | None) -> AttestedNodeObject:
@@ -181,30 +255,30 @@ class _Attempt:
             request.node.endorsement_key,
             presented=request.requester_credential,
             issued=request.issued_credential,
+            entry=request.entry,
         )
         requested = replace(request.node, credential_ids=credential_ids)
+        if not request.issued_credential:
+            # A serving certificate renews no client certificate.
+            requested = _with_renewal_of(node, requested)
         if node is None:
             return self.claims.create_attested_node(requested)
-        if node.endorsement_key != requested.endorsement_key:
-            other = self.claims.endorsement_key(node.endorsement_key)
-            require_name_free(other, self._state(other, node), self.request.holder)
-        else:
+        # A claim with other certificates is newer, also if the clocks of two replicas differ.
+        earliest = node.last_attested
+        if credential_ids != node.credential_ids:
+            earliest = min(earliest, _LAST_TIME) + _SECOND
+        requested = replace(requested, last_attested=max(requested.last_attested, earliest))
+        if node.endorsement_key == requested.endorsement_key:
             # An earlier certificate, perhaps the serving one, may expire later than this one.
             requested = replace(requested, not_after=max(requested.not_after, node.not_after))
         return self.claims.replace_attested_node(node, requested)
 
-    def _key_state(self, key: EndorsementKeyObject, held_by: KeyHolder) -> MachineState:
-        node = self.claims.attested_node(held_by.cluster, held_by.node_name)
+    def _is_former(self, node: AttestedNodeObject) -> bool:
+        """Return whether the request is for the Machine of the claim, which was made again."""
         requested = self.request.node
-        if (
-            node is not None
-            and node.cluster == requested.cluster
-            and is_replaced_by(
-                node, requested.provider_id, requested.machine_name, requested.machine_uid
-            )
-        ):
-            return self._state_when_absent(node)
-        return self._state(key, node)
+        return node.cluster == requested.cluster and is_replaced_by(
+            node, requested.provider_id, requested.machine_name, requested.machine_uid
+        )
 
     def _state(
         self, key: EndorsementKeyObject | None, node: AttestedNodeObject | None
@@ -213,7 +287,8 @@ class _Attempt:
         if key is None or key.held_by is None or node is None or not is_complete_claim(key, node):
             return MachineState.ABSENT
         # The provider IDs differ when a replica crashed while a new Machine took the claim over.
-        # The AttestedNode then does not name the new Machine.
+        # In that case the AttestedNode still names the old Machine, so any Machine with the
+        # provider ID counts.
         machines = {key.held_by.provider_id: "", node.provider_id: node.machine_name}
         states = {
             self.claims.machine_state(node.cluster, provider_id, name)
@@ -229,3 +304,13 @@ class _Attempt:
         if self.policy.name_reuse is NameReuse.AFTER_CERTIFICATE and node.not_after > self.now:
             return MachineState.DELETING
         return MachineState.ABSENT
+
+
+def _with_renewal_of(
+    earlier: AttestedNodeObject | None, node: AttestedNodeObject
+) -> AttestedNodeObject:
+    """Return a claim that says of the client certificate what the earlier claim of the TPM says."""
+    if earlier is None or earlier.endorsement_key != node.endorsement_key:
+        return replace(node, renewal_deadline=None)
+    deadline, refusal = earlier.renewal_deadline, earlier.last_refusal
+    return replace(node, renewal_deadline=deadline, last_refusal=refusal)

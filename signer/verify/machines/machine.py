@@ -24,18 +24,19 @@ from signer.errors import (
 from signer.host_names import fold_case
 from signer.model import AttestedNodeObject, Cluster, Inventory, Machine, TrustBasis
 from signer.policy import FirstJoinRules, Policy
-from signer.verify.claims import is_claim_of, is_claim_of_former, is_complete_claim
 from signer.verify.context import VerificationContext
-from signer.verify.registered_keys import registered_keys
-from signer.verify.request import (
+from signer.verify.machines.claims import is_claim_of, is_claim_of_former, is_complete_claim
+from signer.verify.machines.registered_keys import registered_keys
+from signer.verify.requests.request import (
     BootstrapRequester,
     NodeRequester,
     Requester,
     verify_requester_name,
 )
 
-_CLOCK_SKEW: Final = timedelta(seconds=60)
-"""How far in the future the creation of a Machine may be: the clocks of two servers differ."""
+_CLOCK_SKEW: Final = timedelta(seconds=10)
+"""How far in the future the creation of a Machine may be, as machine-approver's
+`maxMachineClockSkew`: the clocks of two servers differ."""
 _NAME_ADDRESSES: Final = frozenset({"Hostname", "InternalDNS"})
 """Address types of a Machine that can be its node name."""
 
@@ -81,9 +82,7 @@ def verify_machine(
 ) -> VerifiedMachine:
     """Verify M5 first, since it needs no inventory, then M1 to M4, M6 and M7.
 
-    Raises:
-        Denied, Waiting: with the reason.
-
+    Raises `Denied`, `Waiting` with the reason.
     """
     inventory = context.inventory
     verify_requester_name(requester, node_name)  # (M5)
@@ -155,7 +154,7 @@ def _require_node_name(
 def _claimed_names(machine: Machine, inventory: Inventory) -> frozenset[str]:
     """Return the node names that a TPM has claimed for this Machine.
 
-    A claim without a record does not count when only other keys are on record. So a stranger who
+    A claim without a record does not count when only other keys are registered. So a stranger who
     claimed first cannot keep the Machine's own TPM out.
     """
     names: set[str] = set()
@@ -166,7 +165,7 @@ def _claimed_names(machine: Machine, inventory: Inventory) -> frozenset[str]:
         if not _fixes_name(node, machine, inventory):
             continue
         registered = registered_keys(machine, node.node_name, inventory)
-        if key.held_by.basis is TrustBasis.RECORD or not registered or key.name in registered:
+        if key.held_by.basis is TrustBasis.REGISTERED or not registered or key.name in registered:
             names.add(node.node_name)
     return frozenset(names)
 
@@ -193,7 +192,7 @@ def _inventory_names(machine: Machine, inventory: Inventory, policy: Policy) -> 
             and registration.node_name is not None
         )
     names = address_names(machine)
-    return names | {machine.name} if policy.machine_name_is_node_name else names
+    return names | {machine.name} if policy.node_names.machine_name else names
 
 
 def address_names(machine: Machine) -> frozenset[str]:

@@ -20,7 +20,7 @@ from common.names import (
 from signer.errors import RequesterNameMismatch, RequesterNotAllowed, UsagesNotAllowed
 from signer.model import Csr
 from signer.policy import Policy
-from signer.verify.recognize import CsrKind
+from signer.verify.requests.recognize import CsrKind
 
 BOOTSTRAP_USER_PREFIX: Final = "system:bootstrap:"
 """User name of a bootstrap token, up to the token's ID (Kubernetes' own authenticator)."""
@@ -78,9 +78,7 @@ def verify_requester(csr: Csr, kind: CsrKind, policy: Policy) -> Requester:
 def verify_usages(csr: Csr, expected: frozenset[str]) -> None:
     """R2: verify that the request has these usages, and no other but the one of RSA keys.
 
-    Raises:
-        UsagesNotAllowed: it has other usages, or one of them twice.
-
+    Raises `UsagesNotAllowed`: it has other usages, or one of them twice.
     """
     usages = set(csr.usages)
     if len(usages) != len(csr.usages) or usages - {RSA_USAGE} != expected:
@@ -90,9 +88,7 @@ def verify_usages(csr: Csr, expected: frozenset[str]) -> None:
 def verify_version(policy: Policy) -> None:
     """P6: verify that the policy still accepts the version that the parser reads.
 
-    Raises:
-        UnsupportedVersion: the policy's `minimumVersion` is a later one.
-
+    Raises `UnsupportedVersion`: the policy's `minimumVersion` is a later one.
     """
     if VERSION not in policy.versions:
         raise UnsupportedVersion("the cluster's policy requires a later version")
@@ -101,9 +97,7 @@ def verify_version(policy: Policy) -> None:
 def verify_requester_name(requester: Requester, node_name: str) -> None:
     """M5: verify that a node requests its own name only.
 
-    Raises:
-        RequesterNameMismatch: it requests another name.
-
+    Raises `RequesterNameMismatch`: it requests another name.
     """
     if isinstance(requester, NodeRequester) and requester.node_name != node_name:
         raise RequesterNameMismatch("a node may only request its own name")

@@ -17,7 +17,7 @@ from common.tpm.constants import TPM_ALG_RSAPSS, TPM_ALG_SHA256, TPM_ALG_SHA384
 from common.tpm.reader import StructureMalformed
 from common.tpm.signature import Signature
 from signer.errors import AnswerNotBound, QuoteMalformed, QuoteSignatureInvalid, SignatureMalformed
-from signer.verify.attestation_key import AttestationKey
+from signer.verify.attestation.attestation_key import AttestationKey
 
 _Digest = hashes.SHA256 | hashes.SHA384
 _DIGESTS: dict[int, _Digest] = {
@@ -42,6 +42,11 @@ def verify_quote(quote: bytes, signature: bytes, key: AttestationKey, extra_data
         raise AnswerNotBound("the quote does not belong to this challenge, requester and object")
     _require_qualified_name(attest.qualified_signer, key)
     return attest
+
+
+def verify_statement(attest: bytes, signature: bytes, key: AttestationKey) -> None:
+    """Verify the signature of any statement. Raises SignatureMalformed, QuoteSignatureInvalid."""
+    _verify_signature(attest, signature, key)
 
 
 def _parse(quote: bytes) -> Attest:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from common.tpm.constants import BANKS, DIGEST_SIZES, HASHES, PCR_COUNT
+from common.tpm.reader import Reader, StructureMalformed
 from signer.errors import EventLogMalformed
 
 _EV_NO_ACTION: Final = 3
@@ -62,7 +63,22 @@ def parse_event_log(data: bytes) -> EventLog:
 
     Raises EventLogMalformed, which names the byte and the rule.
     """
-    reader = _Reader(data)
+    try:
+        return _read_log(_Reader(data))
+    except StructureMalformed as error:
+        raise EventLogMalformed(f"event log: {error}") from None
+
+
+class _Reader(Reader):
+    """Reads little-endian structures within one buffer."""
+
+    __slots__ = ()
+
+    def integer(self, size: int) -> int:
+        return int.from_bytes(self.take(size), "little")
+
+
+def _read_log(reader: _Reader) -> EventLog:
     sizes = _read_header(reader)
     events: list[PcrEvent] = []
     recorded_locality: int | None = None
@@ -85,34 +101,6 @@ def parse_event_log(data: bytes) -> EventLog:
         startup_locality=default_locality if recorded_locality is None else recorded_locality,
         events=tuple(events),
     )
-
-
-class _Reader:
-    """Reads little-endian structures within one buffer."""
-
-    __slots__ = ("_data", "_position")
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._position = 0
-
-    @property
-    def at_end(self) -> bool:
-        return self._position == len(self._data)
-
-    def fail(self, rule: str) -> EventLogMalformed:
-        return EventLogMalformed(f"event log: {rule} at byte {self._position}")
-
-    def take(self, size: int) -> bytes:
-        end = self._position + size
-        if end > len(self._data):
-            raise self.fail("data ends early")
-        data = self._data[self._position : end]
-        self._position = end
-        return data
-
-    def integer(self, size: int) -> int:
-        return int.from_bytes(self.take(size), "little")
 
 
 def _read_header(reader: _Reader) -> Mapping[int, int]:

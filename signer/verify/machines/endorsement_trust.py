@@ -1,38 +1,59 @@
 """Decides whether the endorsement key is trusted for this Machine, and on what basis (E2).
 
 A record, which an operator writes, says which Machine has the key. If the key has no record and the
-policy names a platform, the answer of the platform counts as a record. A certificate says only that
-the TPM is genuine, and a first use says nothing. Without a record, a key is accepted when it
-already has the claim, or when it makes the first claim under safe conditions. Source:
-docs/protocol.md section 5, "E2, policies".
+policy names a platform, the answer of the platform counts as a record. So does a name of the
+machine in the endorsement certificate, where the policy lists such names, and a quote that names
+the virtual machine, where a platform certifies the attestation key. Any other certificate says only
+that the TPM is genuine, and a first use says nothing. Without a record or a name, a key is accepted
+when it already has the claim, or when it makes the first claim under safe conditions.
+Source: docs/protocol.md section 5, "E2, policies".
 """
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
+from common.evidence import TpmKeys
 from signer.errors import (
     EndorsementKeyMismatch,
     EndorsementKeyNotRegistered,
-    EndorsementKeyRecordInvalid,
+    EndorsementKeyRegistrationInvalid,
     OperatorActionRequired,
 )
 from signer.model import Inventory, Machine, TrustBasis
-from signer.verify.claims import is_complete_claim
+from signer.verify.attestation.attestation_key import AttestationKey
+from signer.verify.attestation.endorsement_key import EndorsementKey
+from signer.verify.attestation.pcrs import Pcrs
 from signer.verify.context import VerificationContext
-from signer.verify.endorsement_key import EndorsementKey
-from signer.verify.machine import VerifiedMachine
-from signer.verify.registered_keys import is_name_registered_to_other_key, registered_keys
-from signer.verify.request import (
+from signer.verify.machines.attestation_certificate import (
+    require_created_endorsement_key,
+    require_quote_of_vm,
+    verify_attestation_certificate,
+)
+from signer.verify.machines.claims import is_complete_claim
+from signer.verify.machines.machine import VerifiedMachine
+from signer.verify.machines.registered_keys import is_name_registered_to_other_key, registered_keys
+from signer.verify.requests.request import (
     BOOTSTRAP_USER_PREFIX,
     ENTRY_USER,
     BootstrapRequester,
     Requester,
 )
 from signer.verify.x509.endorsement_certificate import verify_endorsement_certificate
+from signer.verify.x509.machine_names import verify_machine_name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PresentedKeys:
+    """The keys of a TPM after A1 and E1, and what speaks for them."""
+
+    endorsement: EndorsementKey
+    attestation: AttestationKey
+    evidence: TpmKeys
+    pcrs: Pcrs | None
+    """Values that the attestation key quoted (Q3); `None` on an offer, which has no quote yet."""
 
 
 def verify_endorsement_trust(
-    key: EndorsementKey,
-    certificates: Sequence[bytes],
+    keys: PresentedKeys,
     verified: VerifiedMachine,
     requester: Requester,
     context: VerificationContext,
@@ -40,32 +61,39 @@ def verify_endorsement_trust(
     """Return the basis on which the policy trusts this key for this Machine.
 
     Raises:
-        EndorsementKeyMismatch: another key is on record, for the Machine or for the node name.
-        EndorsementKeyNotRegistered: no key is on record, and the policy requires a record.
-        EndorsementKeyRecordInvalid: a record cannot be read, so it may name this key.
+        EndorsementKeyMismatch: another key is registered, for the Machine or for the node name.
+        EndorsementKeyNotRegistered: no key is registered, and the policy requires a record.
+        EndorsementKeyRegistrationInvalid: a record cannot be read, so it may name this key.
         PlatformUnavailable, PlatformQueryFailed, PlatformLocationNotAllowed, PlatformAnswerPending:
             the platform may know this key, and has not answered.
-        Denied: the certificate that the policy requires fails, with its reason.
+        Denied: a certificate fails, or certificate or quote name another machine.
         NodeRefMismatch, OperatorActionRequired: a first claim without a record is not safe here.
 
     """
-    inventory, trust = context.inventory, context.policy.trust
+    inventory, rules, key = context.inventory, context.policy.endorsement_key, keys.endorsement
+    trust = rules.trust
     _require_name_not_registered_to_others(key, verified, inventory)
-    on_record = _is_on_record(key, verified, inventory) or _is_key_of_platform(
+    registered = _is_registered(key, verified, inventory) or _is_key_of_platform(
         key, verified.machine, context
     )
-    if trust.needs_record and not on_record:
-        raise EndorsementKeyNotRegistered("no endorsement key is on record for this Machine")
+    if not registered and _is_named_by_quote(keys, verified.machine, context):
+        return TrustBasis.CERTIFICATE_NAME
+    if trust.needs_record and not registered:
+        raise EndorsementKeyNotRegistered("no endorsement key is registered for this Machine")
+    leaf = None
     if trust.needs_certificate:
-        verify_endorsement_certificate(
-            certificates,
+        leaf = verify_endorsement_certificate(
+            keys.evidence.ek_certificates,
             key.public_key,
             anchors=context.anchors,
             now=context.now,
-            allow_without_usage=context.policy.allow_certificates_without_usage,
+            allow_without_usage=rules.allow_certificates_without_usage,
         )
-    if on_record:
-        return TrustBasis.RECORD
+    if registered:
+        return TrustBasis.REGISTERED
+    provider_id = verified.machine.provider_id
+    if leaf and verify_machine_name(leaf, provider_id, rules.certificate_names) is not None:
+        return TrustBasis.CERTIFICATE_NAME
     if not _has_claim(key, verified, inventory):
         _require_safe_first_claim(verified, requester, inventory)
     return TrustBasis.CERTIFICATE if trust.needs_certificate else TrustBasis.FIRST_USE
@@ -78,11 +106,11 @@ def _require_name_not_registered_to_others(
     machine, node_name = verified.machine, verified.node_name
     registered_to_other = is_name_registered_to_other_key(key.name, machine, node_name, inventory)
     if registered_to_other and not _has_claim(key, verified, inventory):
-        raise EndorsementKeyMismatch("another endorsement key is on record for this node name")
+        raise EndorsementKeyMismatch("another endorsement key is registered for this node name")
 
 
-def _is_on_record(key: EndorsementKey, verified: VerifiedMachine, inventory: Inventory) -> bool:
-    """Return whether the key is on record; refuse it when only other keys are.
+def _is_registered(key: EndorsementKey, verified: VerifiedMachine, inventory: Inventory) -> bool:
+    """Return whether the key is registered; refuse it when only other keys are.
 
     A record that cannot be read may name this key or another one: it counts as neither.
     """
@@ -91,12 +119,12 @@ def _is_on_record(key: EndorsementKey, verified: VerifiedMachine, inventory: Inv
     if key.name in registered:
         return True
     if machine.registered_keys_error is not None:
-        raise EndorsementKeyRecordInvalid(
+        raise EndorsementKeyRegistrationInvalid(
             "the endorsement key record of this Machine cannot be read",
             detail=machine.registered_keys_error,
         )
     if registered:
-        raise EndorsementKeyMismatch("another endorsement key is on record for this Machine")
+        raise EndorsementKeyMismatch("another endorsement key is registered for this Machine")
     return False
 
 
@@ -108,7 +136,7 @@ def _is_key_of_platform(
     Called for a Machine without any record: a registration by an operator needs no platform, and no
     platform can contradict it.
     """
-    rules = context.policy.platform
+    rules = context.policy.endorsement_key.platform
     if rules is None:
         return False
     namespace = context.inventory.cluster().key.namespace
@@ -116,6 +144,21 @@ def _is_key_of_platform(
     if keys and key.name not in keys:
         raise EndorsementKeyMismatch("the platform gives another endorsement key for this Machine")
     return key.name in keys
+
+
+def _is_named_by_quote(keys: PresentedKeys, machine: Machine, context: VerificationContext) -> bool:
+    """Return whether the platform certified the attestation key, and its quote names the machine.
+
+    On an offer, whether such a quote can come: the answer has to show it.
+    """
+    if machine.vm_id is None:
+        return False
+    if verify_attestation_certificate(keys.attestation, keys.evidence, context) is None:
+        return False
+    require_created_endorsement_key(keys.attestation, keys.evidence)
+    if keys.pcrs is not None:
+        require_quote_of_vm(keys.pcrs, machine.vm_id)
+    return True
 
 
 def _has_claim(key: EndorsementKey, verified: VerifiedMachine, inventory: Inventory) -> bool:
@@ -136,7 +179,7 @@ def _require_safe_first_claim(
     verified: VerifiedMachine, requester: Requester, inventory: Inventory
 ) -> None:
     """Without a record, accept the first key that comes, but only for a fresh Machine."""
-    if verified.alarms:
+    if verified.alarms:  # (M6)
         raise verified.alarms[0]
     machine = verified.machine
     if not isinstance(requester, BootstrapRequester):

@@ -55,11 +55,17 @@ class AttestationKey:
     scheme: Scheme
     name: bytes
     """The TPM's Name of the public area that holds this key."""
+    has_policy: bool = False
+    """Whether it has an authorization policy, so that it is not of our template."""
 
 
 @lru_cache(maxsize=1024)
-def verify_attestation_key(tpm2b_public: bytes, schemes: frozenset[str]) -> AttestationKey:
+def verify_attestation_key(
+    tpm2b_public: bytes, schemes: frozenset[str], *, allow_policy: bool = False
+) -> AttestationKey:
     """Verify the attestation key against its template and the schemes of the policy (A1).
+
+    With `allow_policy` it may have an authorization policy: the caller then requires a certificate.
 
     Offer, answer and renewals of a node have the same key, and the result depends on the arguments
     alone. So it is cached, about 3 KB for each key. A refusal is not cached.
@@ -75,7 +81,7 @@ def verify_attestation_key(tpm2b_public: bytes, schemes: frozenset[str]) -> Atte
         public = PublicArea.from_tpm2b(tpm2b_public)
     except StructureMalformed as error:
         raise AttestationKeyMalformed(f"attestation key: {error}") from None
-    _require_template(public)
+    _require_template(public, allow_policy=allow_policy)
     scheme = _scheme(public, schemes)
     try:
         key = public_key_from_area(public)
@@ -83,15 +89,16 @@ def verify_attestation_key(tpm2b_public: bytes, schemes: frozenset[str]) -> Atte
     except (InvalidKey, WeakKey) as error:
         raise AttestationKeyWeak(f"attestation key: {error}") from None
     name = object_name(public.name_alg, tpm2b_public[_SIZE:])
-    return AttestationKey(public_key=key, scheme=scheme, name=name)
+    has_policy = bool(public.auth_policy)
+    return AttestationKey(public_key=key, scheme=scheme, name=name, has_policy=has_policy)
 
 
-def _require_template(public: PublicArea) -> None:
+def _require_template(public: PublicArea, *, allow_policy: bool) -> None:
     if public.attributes not in _ALLOWED_ATTRIBUTES:
         raise AttestationKeyAttributesNotAllowed(
             "the attestation key must be a restricted signing key that is bound to its TPM"
         )
-    if public.name_alg != TPM_ALG_SHA256 or public.auth_policy:
+    if public.name_alg != TPM_ALG_SHA256 or (public.auth_policy and not allow_policy):
         raise AttestationKeyAttributesNotAllowed(
             "the attestation key must have nameAlg SHA-256 and no authorization policy"
         )

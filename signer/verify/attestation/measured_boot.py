@@ -16,11 +16,17 @@ from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
 
-from signer.errors import EventLogMismatch, EventLogMissing, EventLogPolicyMismatch
+from signer.errors import (
+    EventLogMalformed,
+    EventLogMismatch,
+    EventLogMissing,
+    EventLogPolicyMismatch,
+)
 from signer.policy import EventLogRules
-from signer.verify.event_log import EventLog, PcrEvent, parse_event_log
-from signer.verify.pcrs import Pcrs
+from signer.verify.attestation.event_log import EventLog, PcrEvent, parse_event_log
+from signer.verify.attestation.pcrs import Pcrs
 
+_FIRMWARE_PCR: Final = 0
 _BOOT_LOADER_PCR: Final = 4
 _SECURE_BOOT_PCR: Final = 7
 _FIRMWARE_PCRS: Final = range(8)
@@ -40,13 +46,16 @@ _VARIABLES: Final = (_SECURE_BOOT, _PLATFORM_KEY, _KEY_EXCHANGE_KEYS, _SIGNATURE
 """Firmware measures these first into PCR 7, in this order."""
 _ENABLED: Final = b"\1"
 
+_SEPARATOR: Final = b"\0\0\0\0"
+"""Data of the event after which firmware starts other code."""
 _FIRMWARE_EVENTS: Final = (
-    b"\0\0\0\0",
+    _SEPARATOR,
     b"Calling EFI Application from Boot Option",
     b"Returning from EFI Application from Boot Option",
 )
 """Data of the events that firmware itself measures into PCR 4: separator and boot attempts."""
 
+_MAX_VERSION: Final = 64
 _MAX_LOADERS: Final = 64
 """Boot loaders in a `MeasuredBoot`. A node may measure any number; audit records have limits."""
 
@@ -64,6 +73,8 @@ class MeasuredBoot:
     signature_databases: frozenset[bytes] = frozenset()
     boot_loaders: frozenset[bytes] = frozenset()
     """Empty if PCR 4 was not quoted, or has more than 64 boot loaders."""
+    firmware: str = ""
+    """Version of the firmware; empty if PCR 0 was not quoted, or no event has a readable one."""
 
 
 def verify_event_log(data: bytes | None, pcrs: Pcrs, rules: EventLogRules) -> MeasuredBoot:
@@ -87,6 +98,18 @@ def verify_event_log(data: bytes | None, pcrs: Pcrs, rules: EventLogRules) -> Me
     return _summarize(log, pcrs)
 
 
+def describe_event_log(data: bytes | None, pcrs: Pcrs) -> MeasuredBoot | None:
+    """Describe the boot of a node that was refused; `None` without the log of the quoted boot."""
+    if data is None:
+        return None
+    try:
+        log = parse_event_log(data)
+        _require_replay(log, pcrs)
+    except (EventLogMalformed, EventLogMismatch):
+        return None
+    return _summarize(log, pcrs)
+
+
 def _summarize(log: EventLog, pcrs: Pcrs) -> MeasuredBoot:
     """Describe the boot for the audit record, also where no rule needs it."""
     boot = MeasuredBoot()
@@ -103,6 +126,8 @@ def _summarize(log: EventLog, pcrs: Pcrs) -> MeasuredBoot:
         loaders = _boot_loaders(_events(log, pcrs, _BOOT_LOADER_PCR))
         if len(loaders) <= _MAX_LOADERS:
             boot = replace(boot, boot_loaders=frozenset().union(*loaders))
+    with suppress(EventLogMismatch):
+        boot = replace(boot, firmware=_firmware_version(_events(log, pcrs, _FIRMWARE_PCR)))
     return boot
 
 
@@ -135,6 +160,26 @@ def _events(log: EventLog, pcrs: Pcrs, pcr: int) -> _PcrEvents:
     if not banks:
         raise EventLogMismatch(f"a rule needs PCR {pcr}, which is not quoted")
     return _PcrEvents(events=tuple(e for e in log.events if e.pcr == pcr), banks=banks)
+
+
+def _firmware_version(measured: _PcrEvents) -> str:
+    """Return the first text that firmware measured before the separator, as EV_S_CRTM_VERSION.
+
+    Later code can only append events. The type of an event is not proved, so it is not used.
+    """
+    separator = {hashlib.new(bank, _SEPARATOR).digest() for bank in measured.banks}
+    for event in measured.events:
+        if not measured.digests(event).isdisjoint(separator):
+            break
+        text = event.data.decode("utf-16-le", errors="replace").rstrip("\0")
+        if (
+            0 < len(text) <= _MAX_VERSION
+            and text.isascii()
+            and text.isprintable()
+            and all(event.digest_matches_data(bank) for bank in measured.banks)
+        ):
+            return text
+    return ""
 
 
 def _require_secure_boot(measured: _PcrEvents, rules: EventLogRules) -> None:
@@ -192,7 +237,7 @@ def _variable(data: bytes) -> tuple[_Name, bytes]:
 
 
 def _require_boot_loaders(measured: _PcrEvents, rules: EventLogRules) -> None:
-    """Require that each event of PCR 4 is allowed, of any type, and at least one loader."""
+    """Require that the policy allows every event of PCR 4, and that one of them is a loader."""
     loaders = _boot_loaders(measured)
     if not loaders:
         raise EventLogPolicyMismatch("no boot loader was measured")

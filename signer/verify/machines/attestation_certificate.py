@@ -1,0 +1,190 @@
+"""Attestation keys that a platform certifies (A2), and quotes that name the VM (E2).
+
+Azure certifies the attestation key that it makes for a virtual machine, and gives the endorsement
+key no certificate. The certificate names no machine. The firmware of the virtual machine measures
+its UUID into PCR 6, before anything of the guest runs. So a quote of PCR 6 by the certified key
+names the virtual machine. Nothing certifies the endorsement key, which could be in software: the
+certified key has to state that its TPM made it.
+
+Source: microsoft/mu_msvm, MsvmPkg/VmMeasurementDxe/VmMeasurementDxe.c;
+docs/decisions/0068-certified-attestation-keys.md.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Final
+
+from common.errors import AttestationError
+from common.evidence import Statement, TpmKeys
+from common.public_keys import canonical_spki
+from common.tpm.attest import created_object
+from common.tpm.public import PublicArea
+from common.tpm.reader import StructureMalformed
+from signer.errors import (
+    AttestationCertificateMalformed,
+    AttestationCertificateMismatch,
+    AttestationCertificateNotAllowed,
+    AttestationCertificateOutOfDate,
+    AttestationCertificateUntrusted,
+    EndorsementCertificateOutOfDate,
+    EndorsementCertificateUntrusted,
+    EndorsementKeyUnproved,
+    QuoteOfOtherMachine,
+    QuoteSignatureInvalid,
+    SignatureMalformed,
+)
+from signer.policy import MACHINE_PCR, MACHINE_PCR_BANK
+from signer.verify.attestation.attestation_key import AttestationKey, verify_attestation_key
+from signer.verify.attestation.pcrs import Pcrs
+from signer.verify.attestation.quote import verify_statement
+from signer.verify.context import VerificationContext
+from signer.verify.x509.certificate_chain import REMEDY
+from signer.verify.x509.endorsement_certificate import require_signature_algorithm, verify_chain
+from signer.verify.x509.fields import (
+    CertificateFields,
+    basic_constraints,
+    certifies_key,
+    extended_key_usage,
+    extract_certificate,
+    key_usage,
+    read_fields,
+)
+from signer.verify.x509.lenient_der import CertificateMalformed
+
+_ATTESTATION_KEY_PURPOSE: Final = "2.23.133.8.3"
+"""tcg-kp-AIKCertificate."""
+_X509_V3: Final = 3
+_DIGITAL_SIGNATURE: Final = 0
+_CERTIFICATE_SIGNING: Final = 5
+"""Bits of KeyUsage (RFC 5280, section 4.2.1.3)."""
+_ARCHITECTURES: Final = (
+    None,
+    b'{"MachineArchitecture": "X64"}',
+    b'{"MachineArchitecture": "AARCH64"}',
+)
+"""What newer firmware measures after the UUID; older firmware measures nothing there."""
+_SEPARATOR: Final = bytes(4)
+
+_REASONS: Final[Mapping[type[AttestationError], type[AttestationError]]] = {
+    EndorsementCertificateUntrusted: AttestationCertificateUntrusted,
+    EndorsementCertificateOutOfDate: AttestationCertificateOutOfDate,
+}
+"""Reasons of a chain that is not valid, by those of an endorsement certificate's chain."""
+
+
+def verify_presented_attestation_key(
+    evidence: TpmKeys, context: VerificationContext
+) -> AttestationKey:
+    """Verify the attestation key (A1); one with an authorization policy must be certified (A2).
+
+    Raises what `verify_attestation_key` and `verify_attestation_certificate` raise.
+    """
+    rules = context.policy.attestation_key
+    can_be_certified = bool(rules.certificate_authorities) and evidence.ak_certificate is not None
+    key = verify_attestation_key(evidence.ak_public, rules.schemes, allow_policy=can_be_certified)
+    if key.has_policy:
+        verify_attestation_certificate(key, evidence, context)
+    return key
+
+
+def verify_attestation_certificate(
+    key: AttestationKey, evidence: TpmKeys, context: VerificationContext
+) -> CertificateFields | None:
+    """Return the certificate that a configured authority gave to this attestation key (A2).
+
+    `None` if the node has none, or the policy names no authority for attestation keys.
+
+    Raises:
+        AttestationCertificateMalformed: the certificate cannot be read.
+        AttestationCertificateMismatch: it is for another key.
+        AttestationCertificateUntrusted, AttestationCertificateOutOfDate,
+        AttestationCertificateNotAllowed: no chain of it is valid.
+
+    """
+    if (
+        evidence.ak_certificate is None
+        or not context.policy.attestation_key.certificate_authorities
+    ):
+        return None
+    try:
+        leaf = read_fields(extract_certificate(evidence.ak_certificate))
+        if not certifies_key(leaf, canonical_spki(key.public_key)):
+            raise AttestationCertificateMismatch(
+                f"the certificate in the TPM is not for its attestation key{REMEDY}"
+            )
+        _require_leaf(leaf)
+        _require_chain(leaf, context)
+    except CertificateMalformed as error:
+        message = f"attestation key certificate: {error}{REMEDY}"
+        raise AttestationCertificateMalformed(message) from error
+    return leaf
+
+
+def require_created_endorsement_key(key: AttestationKey, evidence: TpmKeys) -> None:
+    """Require that the TPM of the certified attestation key made the endorsement key (E2).
+
+    Else it could be a key in software, which activation does not notice. The Name covers the
+    attributes of the template (E1), so the key cannot leave its TPM. Raises
+    `EndorsementKeyUnproved`.
+    """
+    if _created_name(key, evidence.ek_creation) != PublicArea.from_tpm2b(evidence.ek_public).name():
+        raise EndorsementKeyUnproved(
+            "the certified attestation key does not say that its TPM made the endorsement key"
+        )
+
+
+def _created_name(key: AttestationKey, creation: Statement | None) -> bytes | None:
+    if creation is None:
+        return None
+    try:
+        verify_statement(creation.attest, creation.signature, key)
+        return created_object(creation.attest)
+    except (StructureMalformed, SignatureMalformed, QuoteSignatureInvalid):
+        return None
+
+
+def require_quote_of_vm(pcrs: Pcrs, vm_id: str) -> None:
+    """Require that PCR 6 names the virtual machine, and has nothing else (E2).
+
+    Raises `QuoteOfOtherMachine`.
+    """
+    value = pcrs[MACHINE_PCR_BANK][MACHINE_PCR]
+    if value not in {_pcr_of_vm(vm_id, architecture) for architecture in _ARCHITECTURES}:
+        raise QuoteOfOtherMachine(
+            f"the quoted PCR {MACHINE_PCR} does not name the virtual machine of this Machine",
+            detail=f"{MACHINE_PCR_BANK}:{MACHINE_PCR} is {value.hex()}, and the VM ID is {vm_id}",
+        )
+
+
+def _pcr_of_vm(vm_id: str, architecture: bytes | None) -> bytes:
+    value = bytes(hashlib.sha256().digest_size)
+    for measured in (f"UUID: {vm_id.upper()}".encode(), architecture, _SEPARATOR):
+        if measured is not None:
+            value = hashlib.sha256(value + hashlib.sha256(measured).digest()).digest()
+    return value
+
+
+def _require_leaf(leaf: CertificateFields) -> None:
+    """Check version, algorithm and usage of the certificate of an attestation key."""
+    usage = key_usage(leaf)
+    rules = {
+        "must be an X.509 version 3 certificate": leaf.version == _X509_V3,
+        "must not be the certificate of an authority": not basic_constraints(leaf).ca
+        and (usage is None or _CERTIFICATE_SIGNING not in usage),
+        "its key usage must be to sign": usage is None or _DIGITAL_SIGNATURE in usage,
+        "its extended key usage must be that of an attestation key": _ATTESTATION_KEY_PURPOSE
+        in (extended_key_usage(leaf) or ()),
+    }
+    for rule, holds in rules.items():
+        if not holds:
+            raise AttestationCertificateNotAllowed(f"attestation key certificate: {rule}{REMEDY}")
+
+
+def _require_chain(leaf: CertificateFields, context: VerificationContext) -> None:
+    try:
+        require_signature_algorithm(leaf)
+        verify_chain(leaf, (leaf,), context.anchors, context.now)
+    except AttestationError as error:
+        reason = _REASONS.get(type(error), AttestationCertificateNotAllowed)
+        message = f"no chain of the attestation key's certificate is valid{REMEDY}"
+        raise reason(message, detail=error.detail or error.message) from error
