@@ -16,10 +16,11 @@ from typing import Final
 from urllib.parse import urlencode, urlsplit
 
 from signer.errors import PlatformQueryFailed
-from signer.platforms.aws_answers import element, error
+from signer.kube.transport.http_messages import HttpAnswer
+from signer.platforms.aws_answers import element, error_of_code
 from signer.platforms.aws_signature import AwsCredentials, signed_headers
 from signer.platforms.aws_web_identity import WebIdentity, WebIdentitySessions
-from signer.platforms.https import Answer, call
+from signer.platforms.https import call
 from signer.policy import PlatformRules
 
 _PROVIDER_ID: Final = re.compile(
@@ -91,11 +92,11 @@ def read_account(path: Path) -> AwsAccount:
     try:
         parser.read_string(path.read_text(encoding="utf-8"))
         section = parser[_SECTION]
-    except OSError as e:
-        raise _unusable(f"{path}: {e.strerror}") from e
-    except (configparser.Error, UnicodeDecodeError, KeyError) as e:
+    except OSError as error:
+        raise _unusable(f"{path}: {error.strerror}") from error
+    except (configparser.Error, UnicodeDecodeError, KeyError) as error:
         # The parser's message may quote a line, and so a secret.
-        raise _unusable(f"{path}: must have [default] ({type(e).__name__})") from None
+        raise _unusable(f"{path}: must have [default] ({type(error).__name__})") from None
     bundle = section.get("ca_bundle")
     return AwsAccount(
         identity=_read_identity(path, section),
@@ -182,7 +183,7 @@ def endpoint_host(account: AwsAccount, region: str) -> str:
     return parts.netloc
 
 
-def read_answer(answer: Answer, instance: str, key_type: str) -> bytes | None:
+def read_answer(answer: HttpAnswer, instance: str, key_type: str) -> bytes | None:
     """Return the key of an answer as sent, `None` if the instance has none of this type.
 
     Raises PlatformUnavailable, PlatformQueryFailed.
@@ -191,12 +192,12 @@ def read_answer(answer: Answer, instance: str, key_type: str) -> bytes | None:
         code = element(answer, "Code")
         if code in _NO_SUCH_KEY:
             return None
-        raise error(answer.status, code)
+        raise error_of_code(answer.status, code)
     given = tuple(element(answer, name) for name in ("instanceId", "keyType", "keyFormat"))
     if given != (instance, key_type, "der"):
         detail = f"the answer is about {given}"
         raise PlatformQueryFailed("the platform answers another query", detail=detail)
     try:
         return base64.b64decode(element(answer, "keyValue"), validate=True)
-    except ValueError as e:
-        raise PlatformQueryFailed("the key of the platform is not base64") from e
+    except ValueError as error:
+        raise PlatformQueryFailed("the key of the platform is not base64") from error

@@ -7,7 +7,7 @@ import re
 from typing import Final
 
 from signer.errors import PlatformQueryFailed, PlatformUnavailable
-from signer.platforms.https import Answer
+from signer.kube.transport.http_messages import HttpAnswer
 
 _MAX_TEXT: Final = 16 << 10
 """AWS states no limit for a session token. One of a role has about 1 KiB."""
@@ -19,7 +19,7 @@ _IDENTITY_PROVIDER_DOWN: Final = "IDPCommunicationError"
 """STS could not reach the issuer of a web identity token, and recommends to try again."""
 
 
-def element(answer: Answer, name: str) -> str:
+def element(answer: HttpAnswer, name: str) -> str:
     """Return the text of the one element of a name.
 
     The names of an answer are unique. A pattern for texts without markup needs no XML parser.
@@ -33,7 +33,7 @@ def element(answer: Answer, name: str) -> str:
     return b"".join(found[0].split()).decode("ascii", errors="replace")
 
 
-def error(status: int, code: str) -> PlatformUnavailable | PlatformQueryFailed:
+def error_of_code(status: int, code: str) -> PlatformUnavailable | PlatformQueryFailed:
     """Return the error for an answer with an error code."""
     if code in _OVERLOAD or code == _IDENTITY_PROVIDER_DOWN:
         return PlatformUnavailable("the platform does not answer queries now", detail=code)

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
 from signer.errors import PlatformQueryFailed
-from signer.platforms.aws_answers import element, error
+from signer.platforms.aws_answers import element, error_of_code
 from signer.platforms.aws_signature import AwsCredentials
 from signer.platforms.https import call
 
@@ -76,14 +76,14 @@ def _assume_role(identity: WebIdentity, host: str, ca_bundle: Path | None) -> _S
     headers = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
     answer = call("POST", f"https://{host}/", headers, urlencode(parameters).encode(), ca_bundle)
     if answer.status != HTTPStatus.OK:
-        raise error(answer.status, element(answer, "Code"))
+        raise error_of_code(answer.status, element(answer, "Code"))
     expiration = element(answer, "Expiration")
     if not _TIME.fullmatch(expiration):
         raise _invalid_expiration()
     try:
         expires_at = datetime.fromisoformat(expiration).astimezone(UTC)
-    except ValueError as e:
-        raise _invalid_expiration() from e
+    except ValueError as error:
+        raise _invalid_expiration() from error
     credentials = AwsCredentials(
         access_key_id=element(answer, "AccessKeyId"),
         secret_access_key=element(answer, "SecretAccessKey"),
@@ -102,8 +102,8 @@ def _read_token(path: Path) -> str:
     try:
         with path.open(encoding="ascii") as file:
             token = file.read(_MAX_TOKEN + 1).strip()
-    except OSError as e:
-        raise _unusable(f"{path}: {e.strerror}") from e
+    except OSError as error:
+        raise _unusable(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError:
         token = ""
     if not token or len(token) > _MAX_TOKEN:

@@ -24,7 +24,8 @@ from google.auth.transport import Request, Response
 from google.oauth2 import service_account
 
 from signer.errors import PlatformQueryFailed, PlatformUnavailable
-from signer.platforms.https import Answer, call
+from signer.kube.transport.http_messages import HttpAnswer
+from signer.platforms.https import call
 from signer.policy import PlatformRules
 
 _PROVIDER_ID: Final = re.compile(
@@ -87,7 +88,7 @@ class _Transport(Request):
 class _Response(Response):
     """An answer in the form of google-auth."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: HttpAnswer) -> None:
         self._answer = answer
 
     @property
@@ -114,12 +115,12 @@ def read_credentials(path: Path) -> Credentials:
     """Read the file for each query, so that rotated credentials are used at once."""
     try:
         return parse_credentials(path.read_bytes())
-    except OSError as e:
-        raise _unusable(f"{path}: {e.strerror}") from e
-    except (*_UNEXPECTED_JSON, GoogleAuthError) as e:
+    except OSError as error:
+        raise _unusable(f"{path}: {error.strerror}") from error
+    except (*_UNEXPECTED_JSON, UnsupportedAlgorithm, GoogleAuthError) as error:
         # The message may quote the key.
         problem = "must be the JSON key of a service account, or an external account"
-        raise _unusable(f"{path}: {problem} ({type(e).__name__})") from None
+        raise _unusable(f"{path}: {problem} ({type(error).__name__})") from None
 
 
 @lru_cache(maxsize=64)
@@ -138,8 +139,8 @@ def _token(credentials: Credentials) -> str:
     try:
         if not credentials.valid:
             credentials.refresh(_Transport())  # type: ignore[no-untyped-call] # of google-auth
-    except GoogleAuthError as e:
-        raise _unusable(str(e)[:500]) from e
+    except GoogleAuthError as error:
+        raise _unusable(str(error)[:500]) from error
     return str(credentials.token)
 
 
@@ -147,7 +148,7 @@ def _unusable(detail: str) -> PlatformQueryFailed:
     return PlatformQueryFailed("the credentials for the platform cannot be used", detail=detail)
 
 
-def read_answer(answer: Answer) -> Collection[bytes]:
+def read_answer(answer: HttpAnswer) -> Collection[bytes]:
     """Return the endorsement keys of an answer as DER.
 
     Raises PlatformUnavailable, PlatformQueryFailed.
@@ -158,9 +159,9 @@ def read_answer(answer: Answer) -> Collection[bytes]:
         raise _error(answer)
     try:
         return _read_identity(json.loads(answer.content))
-    except (*_UNEXPECTED_JSON, UnsupportedAlgorithm) as e:
+    except (*_UNEXPECTED_JSON, UnsupportedAlgorithm) as error:
         message = "the answer of the platform cannot be read"
-        raise PlatformQueryFailed(message, detail=repr(e)[:500]) from e
+        raise PlatformQueryFailed(message, detail=repr(error)[:500]) from error
 
 
 def _read_identity(identity: dict[str, Any]) -> Collection[bytes]:
@@ -174,7 +175,7 @@ def _read_key(pem: str) -> bytes:
     return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
-def _error(answer: Answer) -> PlatformUnavailable | PlatformQueryFailed:
+def _error(answer: HttpAnswer) -> PlatformUnavailable | PlatformQueryFailed:
     detail = f"HTTP status {answer.status}: {answer.content[:300]!r}"
     if answer.status == HTTPStatus.FORBIDDEN and _OVERLOAD & set(_reasons(answer.content)):
         return PlatformUnavailable("the platform does not answer queries now", detail=detail)

@@ -12,22 +12,14 @@ from urllib.parse import urlsplit
 import h11
 
 from signer.errors import PlatformQueryFailed, PlatformUnavailable
-from signer.kube.connection_pool import ConnectionPool, ContentTooLarge, HttpRequest
+from signer.kube.transport.connection_pool import ConnectionPool, ContentTooLarge
+from signer.kube.transport.http_messages import HttpAnswer, HttpRequest
 
 ANSWER_SECONDS: Final = 3.0
 """For one whole answer. A query of AWS or Google Cloud has at most three."""
 _HTTPS_PORT: Final = 443
 _MAX_ANSWER: Final = 64 << 10
 """Bytes. Two endorsement keys with their certificates have 10 KiB."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """The whole answer to a request. Names of headers are in lower case."""
-
-    status: int
-    content: bytes
-    headers: Mapping[bytes, bytes]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,8 +33,8 @@ class _Server:
 
 def call(
     method: str, url: str, headers: Mapping[str, str], body: bytes | None, ca_file: Path | None
-) -> Answer:
-    """Send one request and read the whole answer, which is no outage.
+) -> HttpAnswer:
+    """Send one request and return the answer.
 
     Raises:
         PlatformUnavailable: no answer in time, too many requests (429), or an outage (5xx).
@@ -58,7 +50,7 @@ def call(
     return answer
 
 
-def outage(answer: Answer) -> PlatformUnavailable:
+def outage(answer: HttpAnswer) -> PlatformUnavailable:
     """Return the error for an answer that says that the platform cannot answer now."""
     detail = f"HTTP status {answer.status}: {answer.content[:300]!r}"
     return PlatformUnavailable("the platform does not answer queries now", detail=detail)
@@ -73,7 +65,7 @@ def send(  # noqa: PLR0913 - the parts of a request, and its limits
     *,
     max_content: int = _MAX_ANSWER,
     seconds: float = ANSWER_SECONDS,
-) -> Answer:
+) -> HttpAnswer:
     """Send one request and read the whole answer, whatever its status is.
 
     Trusts the authorities in `ca_file`, without it those of the system. Raises what `call` raises,
@@ -89,24 +81,25 @@ def send(  # noqa: PLR0913 - the parts of a request, and its limits
         context=_context(ca_file),
     )
     target = (address.path or "/") + (f"?{address.query}" if address.query else "")
-    request = HttpRequest(method=method, target=target, headers=dict(headers), body=body)
+    request = HttpRequest(method=method, target=target, headers=headers, body=body)
     pool = ConnectionPool(server, None, max_content=max_content, answer_seconds=seconds)
     try:
         with closing(pool):
-            answer = pool.exchange(request)
-    except h11.LocalProtocolError as e:
+            return pool.exchange(request)
+    except h11.LocalProtocolError as error:
         # Its text may have the credential.
-        raise PlatformQueryFailed("a header of the query is invalid") from e
-    except (h11.RemoteProtocolError, OSError) as e:
-        raise PlatformUnavailable("the platform does not answer", detail=str(e)) from e
-    except ContentTooLarge as e:
-        raise PlatformQueryFailed("the answer of the platform is too large") from e
-    return Answer(status=answer.status, content=answer.content, headers=dict(answer.headers))
+        raise PlatformQueryFailed("a header of the query is invalid") from error
+    except (h11.RemoteProtocolError, OSError) as error:
+        raise PlatformUnavailable("the platform does not answer", detail=str(error)) from error
+    except ContentTooLarge as error:
+        raise PlatformQueryFailed("the answer of the platform is too large") from error
 
 
 def _context(ca_file: Path | None) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=ca_file)
-    except OSError as e:
-        detail = f"{ca_file}: {e}"
-        raise PlatformQueryFailed("the platform's authorities cannot be read", detail=detail) from e
+    except OSError as error:
+        detail = f"{ca_file}: {error}"
+        raise PlatformQueryFailed(
+            "the platform's authorities cannot be read", detail=detail
+        ) from error

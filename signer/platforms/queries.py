@@ -10,6 +10,7 @@ these limits come before a query:
   use up its quota, which the infrastructure provider of the platform needs as well, and a tenant
   with several namespaces leaves a part to the others.
 - An account has a few queries at the same time, and the threads take turns between namespaces.
+- Replicas that share the Clusters divide both limits: all of them use the same account.
 - A platform that does not answer is not queried for a while (circuit breaker of the account).
 - An instance is queried again after a minute at the earliest, or after some seconds when a query
   failed. A good answer is used for an hour.
@@ -31,17 +32,17 @@ from cryptography.hazmat.primitives.serialization import load_der_public_key
 
 from common.errors import Waiting
 from common.public_keys import InvalidKey, spki_sha256
-from signer.circuit_breaker import BreakerState, CircuitBreaker
 from signer.errors import (
     PlatformAnswerPending,
     PlatformLocationNotAllowed,
     PlatformQueryFailed,
     PlatformUnavailable,
 )
+from signer.fairness.circuit_breaker import BreakerState, CircuitBreaker
+from signer.fairness.task_pool import TaskPool
+from signer.fairness.token_buckets import SharedTokens
 from signer.platforms.platform import Platform
 from signer.policy import PlatformRules
-from signer.task_pool import TaskPool
-from signer.token_buckets import SharedTokens
 
 _logger = logging.getLogger(__name__)
 
@@ -56,8 +57,9 @@ OVERDUE_SECONDS: Final = 15.0
 """Seconds after which a query that still runs counts as unanswered."""
 QPS: Final = 8.0
 BURST: Final = 80.0
-"""Queries to one account. A namespace that is alone gets half, so a thousand machines take four
-minutes. AWS allows an account about 20 calls a second, and a query of AWS is two calls."""
+"""Queries of all replicas to one account. A namespace that is alone gets half, so a thousand
+machines take four minutes. AWS allows an account about 20 calls a second, and a query of AWS is two
+calls."""
 MAX_CONCURRENT: Final = 4
 """Queries to one account at the same time."""
 _MAX_ANSWERS: Final = 20_000
@@ -136,12 +138,17 @@ class PlatformQueries:
         platform_of: Callable[[PlatformRules], Platform],
         *,
         answered: Callable[[str], None],
+        replicas: Callable[[], int],
         monotonic: Callable[[], float],
     ) -> None:
-        """Call `answered` with the provider ID when a query has ended."""
+        """Call `answered` with the provider ID when a query has ended.
+
+        `replicas` is the number of those that share the Clusters, 0 where it is not known.
+        """
         self._pool = pool
         self._platform_of = platform_of
         self._answered = answered
+        self._replicas = replicas
         self._monotonic = monotonic
         self._lock = Lock()
         self._state = _State()
@@ -181,15 +188,21 @@ class PlatformQueries:
         breaker = state.breakers.setdefault(account, CircuitBreaker())
         if breaker.state(now) is BreakerState.OPEN:
             raise PlatformUnavailable("the platform does not answer, and is queried again later")
-        if state.busy[account] >= breaker.max_workers(MAX_CONCURRENT, now):
+        concurrent = max(1, MAX_CONCURRENT // self._parts())
+        if state.busy[account] >= breaker.max_workers(concurrent, now):
             return
         if account not in state.tokens:
-            state.tokens[account] = SharedTokens(qps=QPS, burst=BURST, monotonic=self._monotonic)
+            state.tokens[account] = SharedTokens(
+                qps=QPS, burst=BURST, monotonic=self._monotonic, processes=self._parts
+            )
         if not state.tokens[account].try_acquire(namespace):
             return
         self._pool.submit(namespace, lambda: self._run(instance))
         state.running[instance] = now
         state.busy[account] += 1
+
+    def _parts(self) -> int:
+        return max(1, self._replicas())
 
     def _run(self, instance: _Instance) -> None:
         """Query a platform and keep the answer; on a thread of the pool."""
@@ -197,8 +210,8 @@ class PlatformQueries:
         failure: _Failure | None = None
         try:
             keys = self._query(instance)
-        except (PlatformUnavailable, PlatformQueryFailed, PlatformLocationNotAllowed) as e:
-            failure = _Failure(type(e), e.message, e.detail)
+        except (PlatformUnavailable, PlatformQueryFailed, PlatformLocationNotAllowed) as error:
+            failure = _Failure(type(error), error.message, error.detail)
         except Exception:
             _logger.exception("query of a platform failed", extra={"fields": _fields(instance)})
             message, detail = "the query of the platform failed", "the log has the traceback"
@@ -211,9 +224,9 @@ class PlatformQueries:
         platform = self._platform_of(rules)
         try:
             location = platform.location(provider_id)
-        except ValueError as e:
+        except ValueError as error:
             message = "the provider ID of the Machine is not of the policy's platform"
-            raise PlatformLocationNotAllowed(message, detail=str(e)) from e
+            raise PlatformLocationNotAllowed(message, detail=str(error)) from error
         if location is not None and location not in rules.locations:
             raise PlatformLocationNotAllowed(
                 "the policy does not allow the location that the Machine's provider ID names",
@@ -253,9 +266,9 @@ def _names(keys: Collection[bytes]) -> frozenset[str]:
         raise PlatformQueryFailed("the platform gives too many endorsement keys")
     try:
         return frozenset(spki_sha256(load_der_public_key(key)).hex() for key in keys)
-    except (InvalidKey, UnsupportedAlgorithm, ValueError) as e:
+    except (InvalidKey, UnsupportedAlgorithm, ValueError) as error:
         message = "the platform gives an endorsement key that cannot be read"
-        raise PlatformQueryFailed(message, detail=str(e)) from e
+        raise PlatformQueryFailed(message, detail=str(error)) from error
 
 
 def _is_refusal(failure: _Failure) -> bool:

@@ -34,8 +34,8 @@ def _factory(name: str) -> PlatformFactory:
     (entry,) = entries
     try:
         return cast("PlatformFactory", entry.load())
-    except (ImportError, AttributeError) as e:
+    except (ImportError, AttributeError) as error:
         raise PlatformQueryFailed(
             "the platform of the policy cannot be used",
-            detail=f"platform {name} cannot be loaded: {e}",
-        ) from e
+            detail=f"platform {name} cannot be loaded: {error}",
+        ) from error

@@ -132,5 +132,5 @@ def _public_key(encoded: object) -> bytes:
         der = base64.b64decode(str(encoded), validate=True)
         key = load_der_x509_certificate(der).public_key()
         return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    except (ValueError, UnsupportedAlgorithm, InvalidVersion) as e:
-        raise invalid_answer(f"an endorsement certificate cannot be read: {e}") from e
+    except (ValueError, UnsupportedAlgorithm, InvalidVersion) as error:
+        raise invalid_answer(f"an endorsement certificate cannot be read: {error}") from error

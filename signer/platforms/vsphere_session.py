@@ -15,7 +15,8 @@ from threading import Lock
 from typing import Any, Final, NamedTuple
 
 from signer.errors import PlatformQueryFailed, PlatformUnavailable
-from signer.platforms.https import ANSWER_SECONDS, Answer, outage, send
+from signer.kube.transport.http_messages import HttpAnswer
+from signer.platforms.https import ANSWER_SECONDS, outage, send
 
 QUERY_SECONDS: Final = 10.0
 """For all requests of one query, with the wait for a login on another thread."""
@@ -45,7 +46,7 @@ class _Account:
 class _Fault(Exception):
     """An error that the API names."""
 
-    def __init__(self, type_name: str, answer: Answer) -> None:
+    def __init__(self, type_name: str, answer: HttpAnswer) -> None:
         self.type_name = type_name
         super().__init__(f"{type_name}: HTTP status {answer.status}, {answer.content[:300]!r}")
 
@@ -74,13 +75,15 @@ class Session:
         try:
             try:
                 return self._call(method, parameters, token, until)
-            except _Fault as e:
-                if e.type_name != "NotAuthenticated":
+            except _Fault as error:
+                if error.type_name != "NotAuthenticated":
                     raise
             token = self._log_in(token, until)
             return self._call(method, parameters, token, until)
-        except _Fault as e:
-            raise PlatformQueryFailed("the platform refuses the query", detail=str(e)) from e
+        except _Fault as error:
+            raise PlatformQueryFailed(
+                "the platform refuses the query", detail=str(error)
+            ) from error
 
     def log_out(self) -> None:
         """End the session, if there is one. Without success, vCenter ends it when it is idle."""
@@ -114,9 +117,9 @@ class Session:
         parameters = {"userName": self._account.username, "password": self._account.password}
         try:
             answer = self._send("SessionManager/SessionManager/Login", parameters, None, until)
-        except _Fault as e:
+        except _Fault as error:
             self._refused_at = now
-            raise _unusable(str(e)) from e
+            raise _unusable(str(error)) from error
         token = answer.headers.get(_TOKEN_HEADER.encode(), b"")
         if answer.status != HTTPStatus.OK or not _TOKEN.fullmatch(token):
             detail = f"HTTP status {answer.status}, no {_TOKEN_HEADER}"
@@ -132,10 +135,10 @@ class Session:
             raise PlatformQueryFailed("the platform refuses the query", detail=detail)
         try:
             return json.loads(answer.content)
-        except (ValueError, RecursionError) as e:
-            raise invalid_answer(repr(e)) from e
+        except (ValueError, RecursionError) as error:
+            raise invalid_answer(repr(error)) from error
 
-    def _send(self, method: str, parameters: object, token: str | None, until: float) -> Answer:
+    def _send(self, method: str, parameters: object, token: str | None, until: float) -> HttpAnswer:
         left = until - self._monotonic()
         if left <= 0:
             raise PlatformUnavailable("the platform does not answer in time")
@@ -168,8 +171,8 @@ class Sessions:
         """Read the file, and return its session. End the session of the content before."""
         try:
             content = path.read_bytes()
-        except OSError as e:
-            raise _unusable(f"{path}: {e.strerror}") from e
+        except OSError as error:
+            raise _unusable(f"{path}: {error.strerror}") from error
         with self._lock:
             known = self._sessions.get(path)
             if known is not None and known.content == content:
@@ -217,7 +220,7 @@ def _read_fields(content: bytes) -> Mapping[str, str] | None:
     return fields if all(isinstance(v, str) and v for v in fields.values()) else None
 
 
-def _raise_for_fault(answer: Answer) -> None:
+def _raise_for_fault(answer: HttpAnswer) -> None:
     """Raise `_Fault` for an error that the API names, and `PlatformUnavailable` for an outage.
 
     Each fault has the status 500: also a wrong password, and an ended session.

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from signer.policy.learn import LearnError
 from signer.policy.load import load_spec
-from signer.policy.policy import RefusedPolicy
+from signer.policy.policy import PcrMode, PcrRules, RefusedPolicy
 
 _LISTS: Final = ("platformKeys", "signatureDatabases", "bootLoaders")
 
@@ -17,15 +17,14 @@ _LISTS: Final = ("platformKeys", "signatureDatabases", "bootLoaders")
 def extend_spec(name: str, spec: Mapping[str, Any], learned: Mapping[str, Any]) -> dict[str, Any]:
     """Return the spec of a policy, extended by `learned`, a spec of `signer.policy.learn`.
 
-    A policy without rules for PCRs gets the learned ones. `spec` is not changed.
-
-    Raises:
-        LearnError: the nodes quoted other PCRs than the policy selects, booted without what it
-            requires, or the result is not a valid policy.
-
+    Its mode stays: with mode Record, every value is allowed and no list exists. `spec` is not
+    changed. Raises `LearnError`: the policy has mode Record, the nodes quoted other PCRs than it
+    selects, booted without what it requires, or the result is not a valid policy.
     """
     extended = dict(spec)
-    extended["pcrs"] = _extend_pcrs(spec.get("pcrs"), learned["pcrs"])
+    names_machine = "certificateAuthorities" in spec.get("attestationKey", {})
+    present = spec.get("pcrs") or {}
+    extended["pcrs"] = _extend_pcrs(present, learned["pcrs"], names_machine=names_machine)
     if "eventLog" in spec:
         extended["eventLog"] = _extend_event_log(spec["eventLog"], learned.get("eventLog") or {})
     result = load_spec(name, extended)
@@ -34,14 +33,23 @@ def extend_spec(name: str, spec: Mapping[str, Any], learned: Mapping[str, Any]) 
     return extended
 
 
-def _extend_pcrs(present: Mapping[str, Any] | None, learned: Mapping[str, Any]) -> dict[str, Any]:
-    if not present:
-        return dict(learned)
-    selection = {bank: sorted(indices) for bank, indices in present.get("selection", {}).items()}
+def _extend_pcrs(
+    present: Mapping[str, Any], learned: Mapping[str, Any], *, names_machine: bool
+) -> dict[str, Any]:
+    if present.get("mode", PcrMode.RECORD.value) == PcrMode.RECORD.value:
+        raise LearnError(
+            "the policy has pcrs.mode Record, which allows all values: run learn without --add-to,"
+            " and copy pcrs of the draft into the policy with mode Warn or Enforce"
+        )
+    selected = present.get("selection") or PcrRules().selection
+    selection = {bank: sorted(indices) for bank, indices in selected.items()}
+    if "signedBy" in present or names_machine:
+        learned = _only(learned, selection)
     if selection != learned["selection"]:
         raise LearnError(
-            f"the nodes quoted {learned['selection']}, and the policy selects {selection}: record"
-            " certificates under this policy first"
+            f"the nodes quoted {learned['selection']}, and the policy selects {selection}: put"
+            " the policy in force with pcrs.mode Record, wait for renewals, and run learn without"
+            " --add-to"
         )
     before = present.get("allowed") or {}
     allowed = {
@@ -52,6 +60,14 @@ def _extend_pcrs(present: Mapping[str, Any] | None, learned: Mapping[str, Any]) 
         for bank, by_index in learned["allowed"].items()
     }
     return {**present, "allowed": allowed}
+
+
+def _only(learned: Mapping[str, Any], selection: Mapping[str, list[int]]) -> dict[str, Any]:
+    """Leave out the PCRs that a vendor signs, and the one that names the machine."""
+    quoted = learned["selection"]
+    kept = {b: [i for i in quoted.get(b, ()) if i in indices] for b, indices in selection.items()}
+    allowed = {b: {str(i): learned["allowed"][b][str(i)] for i in kept[b]} for b in kept}
+    return {"selection": kept, "allowed": allowed}
 
 
 def _extend_event_log(present: Mapping[str, Any], learned: Mapping[str, Any]) -> dict[str, Any]:

@@ -55,11 +55,8 @@ def draft_policy(log: Iterable[str], *, nodes: Sequence[str], cluster: ClusterKe
     """Return a policy as YAML, for the Cluster of these nodes, that allows the values of each.
 
     Lines that do not report an issued certificate are skipped. Without `cluster`, the log must have
-    these names in one Cluster only: equal names in two Clusters are two nodes.
-
-    Raises:
-        LearnError: the log has no certificate of a node, or the nodes cannot share a policy.
-
+    these names in one Cluster only: equal names in two Clusters are two nodes. Raises `LearnError`:
+    the log has no certificate of a node, or the nodes cannot share a policy.
     """
     owner, records = _last_issued(log, nodes, cluster)
     spec = {"clusterRef": {"namespace": owner.namespace, "name": owner.name}, **_rules(records)}
@@ -75,19 +72,37 @@ def draft_policy(log: Iterable[str], *, nodes: Sequence[str], cluster: ClusterKe
     text = "".join((_INTRODUCTION, *sources, yaml.safe_dump(document, sort_keys=False, width=100)))
     try:
         load_policies(text)
-    except PolicyFileInvalid as e:
-        raise LearnError(*e.problems) from e
-    return text
+    except PolicyFileInvalid as error:
+        raise LearnError(*error.problems) from error
+    warning = warn_of_unset_pcrs(spec["pcrs"]["allowed"])
+    return f"# Warning: {warning}.\n{text}" if warning else text
 
 
 def learn_spec(
     log: Iterable[str], *, nodes: Sequence[str], cluster: ClusterKey | None
-) -> Mapping[str, Any]:
-    """Return only the rules that `draft_policy` puts into a policy: `pcrs` and `eventLog`.
+) -> tuple[ClusterKey, Mapping[str, Any]]:
+    """Return the Cluster of the nodes, and `pcrs` and `eventLog` of their draft.
 
     Raises `LearnError`, as `draft_policy` does.
     """
-    return _rules(_last_issued(log, nodes, cluster)[1])
+    owner, records = _last_issued(log, nodes, cluster)
+    return owner, _rules(records)
+
+
+def warn_of_unset_pcrs(allowed: Mapping[str, Mapping[str, Iterable[str]]]) -> str:
+    """Return a warning of PCRs for which only 00 or only FF bytes are allowed, or an empty text."""
+    unset = [
+        f"{bank}:{index}"
+        for bank, by_index in allowed.items()
+        for index, values in by_index.items()
+        if any(set(bytes.fromhex(value)) in ({0x00}, {0xFF}) for value in values)
+    ]
+    if not unset:
+        return ""
+    return (
+        f"a node measured nothing into {', '.join(unset)}: leave such PCRs out of selection, unless"
+        " they must stay unset"
+    )
 
 
 def _rules(records: Sequence[_IssuedRecord]) -> dict[str, Any]:
@@ -117,7 +132,7 @@ def _last_issued(
         if record.time >= last.time:
             last_by_node[record.node] = record
     if cluster is None and len(by_cluster) > 1:
-        several = ", ".join(sorted(f"{key.namespace}/{key.name}" for key in by_cluster))
+        several = ", ".join(sorted(str(key) for key in by_cluster))
         raise LearnError(
             f"several Clusters have nodes with these names: {several}; name one with --cluster"
         )

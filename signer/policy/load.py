@@ -11,19 +11,25 @@ from typing import Final
 from common import strict_yaml
 from common.names import API_GROUP, API_VERSION, SUPPORTED_VERSIONS
 from signer.model import ClusterKey
-from signer.policy.pcr_rules import read_allowed, read_event_log, read_selection, read_variants
+from signer.policy.pcr_rules import read_event_log, read_pcrs
 from signer.policy.policy import (
     SCHEMES,
+    AttestationKeyRules,
+    CertificateNameRules,
+    CertificateRules,
     ClusterSelector,
+    EndorsementKeyRules,
     FirstJoinRules,
     KubeletServingMode,
+    NodeNameRules,
     PlatformRules,
     Policy,
     PolicyMode,
     PolicySet,
     RefusedPolicy,
+    RenewalRules,
+    ServingRules,
     TrustMode,
-    UnknownCredential,
 )
 from signer.policy.section import Section
 
@@ -59,12 +65,7 @@ class PolicyFileInvalid(ValueError):
 
 
 def load_policies(text: str) -> PolicySet:
-    """Load one or several YAML documents.
-
-    Raises:
-        PolicyFileInvalid: with every problem.
-
-    """
+    """Load one or several YAML documents. Raises `PolicyFileInvalid` with every problem."""
     problems: list[str] = []
     policies = [_policy(document, problems) for document in _documents(text)]
     if not policies:
@@ -110,7 +111,7 @@ def _require_unique(
 
 
 def _cluster_text(cluster: ClusterKey | None) -> str:
-    return "all other clusters" if cluster is None else f"{cluster.namespace}/{cluster.name}"
+    return "all other clusters" if cluster is None else str(cluster)
 
 
 def _policy(document: object, problems: list[str]) -> Policy:
@@ -136,19 +137,10 @@ def _whole_spec(name: str, spec: Section) -> Policy:
 
 
 def _spec(name: str, spec: Section) -> Policy:
-    endorsement_key = spec.section("endorsementKey")
-    trust, authorities, revocations, without_usage = _endorsement_key(endorsement_key)
-    platform = _platform(endorsement_key, trust)
-    endorsement_key.reject_unknown_keys()
-    pcrs = spec.section("pcrs")
-    selection = read_selection(pcrs, _DEFAULTS.pcr_selection)
-    mode = pcrs.choice("mode", _DEFAULTS.pcr_mode)
-    variants = read_variants(pcrs, selection, mode)
-    allowed = read_allowed(pcrs, selection, mode, needed=not variants)
-    pcrs.reject_unknown_keys()
-    builtin, by_node_ref = _serving(spec.section("serving"))
-    lifetime, shared = _certificate(spec.section("certificate"))
-    unknown_credential, publish_credentials = _renewals(spec.section("renewals"))
+    endorsement_key = _endorsement_key(spec.section("endorsementKey"))
+    attestation_key = _attestation_key(spec.section("attestationKey"), endorsement_key.trust)
+    names_machine = bool(attestation_key.certificate_authorities)
+    pcrs = read_pcrs(spec.section("pcrs"), _DEFAULTS.pcrs, names_machine=names_machine)
     return Policy(
         name=name,
         clusters=_clusters(spec),
@@ -158,29 +150,19 @@ def _spec(name: str, spec: Section) -> Policy:
         bootstrap_groups=frozenset(
             spec.strings("bootstrapGroups", tuple(_DEFAULTS.bootstrap_groups))
         ),
-        trust=trust,
-        platform=platform,
-        certificate_authorities=authorities,
-        certificate_revocation_lists=revocations,
-        allow_certificates_without_usage=without_usage,
-        attestation_key_schemes=_schemes(spec.section("attestationKey")),
-        pcr_selection=selection,
-        pcr_mode=mode,
-        pcr_allowed=allowed,
-        pcr_variants=variants,
-        event_log=read_event_log(spec, selection),
-        machine_name_is_node_name=_machine_name(spec.section("nodeNames")),
+        endorsement_key=endorsement_key,
+        attestation_key=attestation_key,
+        pcrs=pcrs,
+        event_log=read_event_log(spec, pcrs.selection),
+        node_names=_node_names(spec.section("nodeNames")),
         first_join=_first_join(spec),
-        certificate_lifetime=lifetime,
-        allow_shared_authority=shared,
+        certificate=_certificate(spec.section("certificate")),
         name_reuse=spec.choice("nameReuse", _DEFAULTS.name_reuse),
-        unknown_credential=unknown_credential,
-        publish_credentials=publish_credentials,
+        renewals=_renewals(spec.section("renewals")),
         auto_approve_bindings=spec.choice("autoApproveBindings", _DEFAULTS.auto_approve_bindings),
         node_labels=spec.choice("nodeLabels", _DEFAULTS.node_labels),
         access_review=spec.choice("accessReview", _DEFAULTS.access_review),
-        builtin_serving=builtin,
-        serving_by_node_ref=by_node_ref,
+        serving=_serving(spec.section("serving")),
     )
 
 
@@ -221,12 +203,19 @@ def _minimum_version(spec: Section) -> str:
     return _DEFAULTS.minimum_version
 
 
-def _endorsement_key(section: Section) -> tuple[TrustMode, tuple[str, ...], tuple[str, ...], bool]:
-    trust = section.choice("trust", _DEFAULTS.trust)
+def _endorsement_key(section: Section) -> EndorsementKeyRules:
+    defaults = _DEFAULTS.endorsement_key
+    trust = section.choice("trust", defaults.trust)
     authorities = section.strings("certificateAuthorities", ())
-    revocations = section.strings("certificateRevocationLists", ())
-    without_usage = section.boolean(
-        "allowCertificatesWithoutUsage", default=_DEFAULTS.allow_certificates_without_usage
+    rules = EndorsementKeyRules(
+        trust=trust,
+        platform=_platform(section, trust),
+        certificate_authorities=authorities,
+        certificate_revocation_lists=section.strings("certificateRevocationLists", ()),
+        allow_certificates_without_usage=section.boolean(
+            "allowCertificatesWithoutUsage", default=defaults.allow_certificates_without_usage
+        ),
+        certificate_names=_certificate_names(section, trust),
     )
     if trust.needs_certificate and not authorities:
         section.add_problem(f"is required with trust {trust.value}", "certificateAuthorities")
@@ -238,7 +227,36 @@ def _endorsement_key(section: Section) -> tuple[TrustMode, tuple[str, ...], tupl
         ):
             if key in section:
                 section.add_problem(f"must be absent with trust {trust.value}", key)
-    return trust, authorities, revocations, without_usage
+    section.reject_unknown_keys()
+    return rules
+
+
+def _certificate_names(endorsement_key: Section, trust: TrustMode) -> CertificateNameRules:
+    if "certificateNames" not in endorsement_key:
+        return CertificateNameRules()
+    if trust is not TrustMode.CERTIFIED:
+        endorsement_key.add_problem(f"must be absent with trust {trust.value}", "certificateNames")
+    section = endorsement_key.section("certificateNames")
+    rules = CertificateNameRules(
+        gce_projects=_required_strings(section, "gce", "projects"),
+        domain_uuid_schemes=_required_strings(section, "domainUUID", "schemes"),
+    )
+    if "gce" not in section and "domainUUID" not in section:
+        section.add_problem("must have gce or domainUUID")
+    section.reject_unknown_keys()
+    return rules
+
+
+def _required_strings(parent: Section, part: str, key: str) -> frozenset[str]:
+    """Return the list `key` of an optional part, in which the list is required."""
+    if part not in parent:
+        return frozenset()
+    section = parent.section(part)
+    if key not in section:
+        section.add_problem("is required", key)
+    values = frozenset(section.strings(key, ()))
+    section.reject_unknown_keys()
+    return values
 
 
 def _platform(endorsement_key: Section, trust: TrustMode) -> PlatformRules | None:
@@ -261,20 +279,24 @@ def _platform(endorsement_key: Section, trust: TrustMode) -> PlatformRules | Non
     return rules
 
 
-def _schemes(section: Section) -> frozenset[str]:
-    schemes = frozenset(section.strings("schemes", tuple(_DEFAULTS.attestation_key_schemes)))
+def _attestation_key(section: Section, trust: TrustMode) -> AttestationKeyRules:
+    defaults = tuple(_DEFAULTS.attestation_key.schemes)
+    schemes = frozenset(section.strings("schemes", defaults))
     if not schemes <= SCHEMES:
         section.add_problem(
             f"has unknown schemes: {', '.join(sorted(schemes - SCHEMES))}", "schemes"
         )
+    authorities = section.strings("certificateAuthorities", ())
+    if authorities and trust is not TrustMode.REGISTERED:
+        section.add_problem(f"must be absent with trust {trust.value}", "certificateAuthorities")
     section.reject_unknown_keys()
-    return schemes
+    return AttestationKeyRules(schemes=schemes, certificate_authorities=authorities)
 
 
-def _machine_name(section: Section) -> bool:
-    value = section.boolean("machineName", default=_DEFAULTS.machine_name_is_node_name)
+def _node_names(section: Section) -> NodeNameRules:
+    machine_name = section.boolean("machineName", default=_DEFAULTS.node_names.machine_name)
     section.reject_unknown_keys()
-    return value
+    return NodeNameRules(machine_name=machine_name)
 
 
 def _first_join(spec: Section) -> FirstJoinRules | None:
@@ -288,24 +310,38 @@ def _first_join(spec: Section) -> FirstJoinRules | None:
     return FirstJoinRules(within=within)
 
 
-def _certificate(section: Section) -> tuple[timedelta, bool]:
-    lifetime = section.duration("lifetime", _DEFAULTS.certificate_lifetime, minimum=_MIN_LIFETIME)
-    shared = section.boolean("allowSharedAuthority", default=_DEFAULTS.allow_shared_authority)
+def _certificate(section: Section) -> CertificateRules:
+    defaults = _DEFAULTS.certificate
+    rules = CertificateRules(
+        lifetime=section.duration("lifetime", defaults.lifetime, minimum=_MIN_LIFETIME),
+        allow_shared_authority=section.boolean(
+            "allowSharedAuthority", default=defaults.allow_shared_authority
+        ),
+    )
     section.reject_unknown_keys()
-    return lifetime, shared
+    return rules
 
 
-def _renewals(section: Section) -> tuple[UnknownCredential, bool]:
-    unknown = section.choice("unknownCredential", _DEFAULTS.unknown_credential)
-    publish = section.boolean("publishCredentials", default=_DEFAULTS.publish_credentials)
+def _renewals(section: Section) -> RenewalRules:
+    defaults = _DEFAULTS.renewals
+    rules = RenewalRules(
+        unknown_credential=section.choice("unknownCredential", defaults.unknown_credential),
+        publish_credentials=section.boolean(
+            "publishCredentials", default=defaults.publish_credentials
+        ),
+        taint_unattested=section.boolean("taintUnattested", default=defaults.taint_unattested),
+    )
     section.reject_unknown_keys()
-    return unknown, publish
+    return rules
 
 
-def _serving(section: Section) -> tuple[KubeletServingMode, bool]:
-    builtin = section.choice("builtin", _DEFAULTS.builtin_serving)
-    by_node_ref = section.boolean("nodeRefFallback", default=_DEFAULTS.serving_by_node_ref)
-    if by_node_ref and builtin is KubeletServingMode.IGNORE:
+def _serving(section: Section) -> ServingRules:
+    defaults = _DEFAULTS.serving
+    rules = ServingRules(
+        builtin=section.choice("builtin", defaults.builtin),
+        node_ref_fallback=section.boolean("nodeRefFallback", default=defaults.node_ref_fallback),
+    )
+    if rules.node_ref_fallback and rules.builtin is KubeletServingMode.IGNORE:
         section.add_problem("must be absent with builtin Ignore", "nodeRefFallback")
     section.reject_unknown_keys()
-    return builtin, by_node_ref
+    return rules

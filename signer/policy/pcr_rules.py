@@ -5,12 +5,24 @@ A rule on a PCR that is not quoted is refused: it would be compared with values 
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from common.tpm.constants import BANKS as BANK_ALGORITHMS
-from common.tpm.constants import DIGEST_SIZES, PCR_COUNT
-from signer.policy.policy import BANKS, EventLogRules, PcrMode, PcrValues, PcrVariant
+from common.tpm.constants import DIGEST_SIZES
+from signer.policy.pcr_values import read_digests, read_ends, read_indices
+from signer.policy.policy import (
+    BANKS,
+    MACHINE_PCR,
+    MACHINE_PCR_BANK,
+    EventLogRules,
+    PcrMode,
+    PcrRules,
+    PcrValues,
+    PcrVariant,
+)
 from signer.policy.section import Section
+from signer.policy.signed_pcr_rules import read_signed_by, with_signed_pcrs
 
 Selection = Mapping[str, tuple[int, ...]]
 
@@ -19,32 +31,50 @@ _BOOT_LOADER_PCR: Final = 4
 """The PCRs that firmware extends (TCG PC Client Platform Firmware Profile, section 3.3.4)."""
 
 
-def read_selection(pcrs: Section, default: Selection) -> Selection:
+def read_pcrs(section: Section, defaults: PcrRules, *, names_machine: bool) -> PcrRules:
+    """Load `pcrs`: which PCRs are quoted, and the values that are allowed.
+
+    With `names_machine`, PCR 6 is quoted too, and has no allowed values: it differs for each VM.
+    """
+    selection = _selection(section, defaults.selection)
+    mode = section.choice("mode", defaults.mode)
+    is_compared = mode is not PcrMode.RECORD
+    if names_machine and is_compared and MACHINE_PCR in selection.get(MACHINE_PCR_BANK, ()):
+        problem = f"must not have PCR {MACHINE_PCR}: it names the machine, and is quoted besides"
+        section.add_problem(problem, "selection")
+    variants = _variants(section, selection, mode)
+    allowed = _allowed(section, selection, mode, needed=not variants)
+    signed_by = read_signed_by(section, selection, mode)
+    until = read_ends(section, "until")
+    if "until" in section and mode is PcrMode.RECORD:
+        section.add_problem("must be absent in mode Record", "until")
+    section.reject_unknown_keys()
+    rules = PcrRules(
+        selection=selection, mode=mode, allowed=allowed, variants=variants, until=until
+    )
+    rules = with_signed_pcrs(rules, signed_by)
+    return _with_machine_pcr(rules) if names_machine else rules
+
+
+def _with_machine_pcr(rules: PcrRules) -> PcrRules:
+    indices = {*rules.selection.get(MACHINE_PCR_BANK, ()), MACHINE_PCR}
+    selection = {**rules.selection, MACHINE_PCR_BANK: tuple(sorted(indices))}
+    return replace(rules, selection=selection, names_machine=True)
+
+
+def _selection(pcrs: Section, default: Selection) -> Selection:
     """Load `selection`: at least one bank, each with at least one PCR."""
     if "selection" not in pcrs:
         return default
     section = pcrs.section("selection")
-    selection = {bank: _indices(section, bank) for bank in BANKS if bank in section}
+    selection = {bank: read_indices(section, bank) for bank in BANKS if bank in section}
     section.reject_unknown_keys()
     if not selection:
         section.add_problem(f"must select PCRs of a bank ({', '.join(BANKS)})")
     return selection or default
 
 
-def _indices(section: Section, bank: str) -> tuple[int, ...]:
-    indices = section.value(bank)
-    if not isinstance(indices, list) or not indices:
-        section.add_problem("must be a non-empty list", bank)
-    elif not all(type(i) is int and 0 <= i < PCR_COUNT for i in indices):
-        section.add_problem(f"must hold PCR numbers from 0 to {PCR_COUNT - 1}", bank)
-    elif len(set(indices)) != len(indices):
-        section.add_problem("must not repeat a PCR", bank)
-    else:
-        return tuple(sorted(indices))
-    return ()
-
-
-def read_allowed(owner: Section, selection: Selection, mode: PcrMode, *, needed: bool) -> PcrValues:
+def _allowed(owner: Section, selection: Selection, mode: PcrMode, *, needed: bool) -> PcrValues:
     """Load `allowed`: exactly the selected PCRs, each with at least one value."""
     if "allowed" not in owner:
         if needed and mode is not PcrMode.RECORD:
@@ -60,7 +90,7 @@ def read_allowed(owner: Section, selection: Selection, mode: PcrMode, *, needed:
 
 def _bank(section: Section, bank: str, indices: tuple[int, ...]) -> Mapping[int, frozenset[bytes]]:
     size = DIGEST_SIZES[BANK_ALGORITHMS[bank]]
-    values = {index: _digests(section, str(index), frozenset({size})) for index in indices}
+    values = {index: read_digests(section, str(index), frozenset({size})) for index in indices}
     for index, digests in values.items():
         if not digests and str(index) not in section:
             section.add_problem("is required: the PCR is selected", str(index))
@@ -68,31 +98,11 @@ def _bank(section: Section, bank: str, indices: tuple[int, ...]) -> Mapping[int,
     return values
 
 
-def _digests(section: Section, key: str, sizes: frozenset[int]) -> frozenset[bytes]:
-    digests: set[bytes] = set()
-    for text in section.strings(key, ()):
-        try:
-            digest = bytes.fromhex(text)
-        except ValueError:
-            digest = b""
-        if len(digest) in sizes and digest.hex() == text.lower():
-            digests.add(digest)
-        else:
-            section.add_problem("must hold digests in hex, of the size of the bank", key)
-    return frozenset(digests)
-
-
-def read_variants(pcrs: Section, selection: Selection, mode: PcrMode) -> tuple[PcrVariant, ...]:
+def _variants(pcrs: Section, selection: Selection, mode: PcrMode) -> tuple[PcrVariant, ...]:
     """Load `variants`: the allowed values of Machines with some labels; the first match wins."""
-    if "variants" not in pcrs:
-        return ()
-    if mode is PcrMode.RECORD:
+    if "variants" in pcrs and mode is PcrMode.RECORD:
         pcrs.add_problem("must be absent in mode Record", "variants")
-    value = pcrs.value("variants")
-    if not isinstance(value, list) or not value:
-        pcrs.add_problem("must be a non-empty list", "variants")
-        return ()
-    return tuple(_variant(pcrs.item("variants", i), selection, mode) for i in range(len(value)))
+    return tuple(_variant(item, selection, mode) for item in pcrs.items("variants"))
 
 
 def _variant(section: Section, selection: Selection, mode: PcrMode) -> PcrVariant:
@@ -101,7 +111,7 @@ def _variant(section: Section, selection: Selection, mode: PcrMode) -> PcrVarian
     selector.reject_unknown_keys()
     # In mode Record, `variants` itself is the problem.
     mode = PcrMode.ENFORCE if mode is PcrMode.RECORD else mode
-    allowed = read_allowed(section, selection, mode, needed=True)
+    allowed = _allowed(section, selection, mode, needed=True)
     section.reject_unknown_keys()
     return PcrVariant(match_labels=labels, allowed=allowed)
 
@@ -114,9 +124,9 @@ def read_event_log(spec: Section, selection: Selection) -> EventLogRules | None:
     sizes = frozenset(DIGEST_SIZES[BANK_ALGORITHMS[bank]] for bank in selection)
     rules = EventLogRules(
         secure_boot=section.boolean("secureBoot", default=False),
-        platform_keys=_digests(section, "platformKeys", sizes),
-        signature_databases=_digests(section, "signatureDatabases", sizes),
-        boot_loaders=_digests(section, "bootLoaders", sizes),
+        platform_keys=read_digests(section, "platformKeys", sizes),
+        signature_databases=read_digests(section, "signatureDatabases", sizes),
+        boot_loaders=read_digests(section, "bootLoaders", sizes),
     )
     section.reject_unknown_keys()
     by_pcr = {

@@ -1,13 +1,14 @@
 """A policy as a value; the defaults are those of the schema."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final
 
 from common.errors import Waiting
 from common.names import SUPPORTED_VERSIONS
+from common.public_keys import PublicKey
 from signer.errors import PolicyConflict, PolicyInvalid, PolicyMissing
 from signer.model import ClusterKey, Machine
 
@@ -33,6 +34,10 @@ SCHEMES: Final = frozenset(
 
 BANKS: Final = ("sha256", "sha384", "sha512")
 """PCR banks that a policy may select; SHA-1 is broken."""
+
+MACHINE_PCR_BANK: Final = "sha256"
+MACHINE_PCR: Final = 6
+"""The PCR into which the firmware of a virtual machine measures its UUID (E2)."""
 
 
 class PolicyMode(Enum):
@@ -95,6 +100,8 @@ class UnknownCredential(Enum):
 class AutoApproveBindings(Enum):
     """What to do, with an alarm, about bindings that auto-approve node certificates (R0)."""
 
+    REMOVE_WHEN_ATTESTED = "RemoveWhenAttested"
+    """Remove them when no Node from before the opt-in lacks an attested certificate."""
     ALARM = "Alarm"
     REMOVE = "Remove"
     WAIT = "Wait"
@@ -149,12 +156,34 @@ class ClusterSelector:
         return key.namespace in self.namespaces and self.match_labels.items() <= labels.items()
 
 
+def describe_clusters(selector: ClusterSelector | None) -> str:
+    """Return as words for which Clusters a policy is."""
+    if selector is None:
+        return "every other Cluster"
+    if selector.cluster is not None:
+        return str(selector.cluster)
+    labels = "".join(f", {key}={value}" for key, value in sorted(selector.match_labels.items()))
+    return f"Clusters of {', '.join(sorted(selector.namespaces))}{labels}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PcrVariant:
     """The allowed values of Machines that have all of these labels."""
 
     match_labels: Mapping[str, str]
     allowed: PcrValues
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PcrSignatureRules:
+    """PCRs whose values the vendor of the boot image signs, as systemd-measure does (Q4)."""
+
+    keys: Mapping[str, PublicKey]
+    """The vendor's keys, by the fingerprint that systemd writes beside a signature."""
+    pcrs: Mapping[str, tuple[int, ...]]
+    """PCRs by bank. The node quotes them too. A signature is for all of these of one bank."""
+    revoked: frozenset[bytes]
+    """Policy digests that a key has signed and that no longer count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,8 +212,113 @@ class PlatformRules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CertificateNameRules:
+    """Which names in endorsement certificates count (E2); an empty set: this form does not."""
+
+    gce_projects: frozenset[str] = frozenset()
+    """Google Cloud projects whose instances a provider ID may name. Tenants write provider IDs."""
+    domain_uuid_schemes: frozenset[str] = frozenset()
+    """Schemes of provider IDs whose last segment is the UUID of a libvirt domain."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndorsementKeyRules:
+    """Which endorsement keys are trusted (E2)."""
+
+    trust: TrustMode = TrustMode.REGISTERED
+    platform: PlatformRules | None = None
+    certificate_authorities: tuple[str, ...] = ()
+    """Paths of files or directories, which `signer.trust_bundles` reads."""
+    certificate_revocation_lists: tuple[str, ...] = ()
+    allow_certificates_without_usage: bool = False
+    """Accept endorsement certificates that have neither key usage nor extended key usage."""
+    certificate_names: CertificateNameRules = CertificateNameRules()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttestationKeyRules:
+    """Which attestation keys are accepted (A1), and who certifies them (A2)."""
+
+    schemes: frozenset[str] = frozenset({"ecdsa-p256-sha256", "rsassa-2048-sha256"})
+    certificate_authorities: tuple[str, ...] = ()
+    """As those of endorsement keys. A policy has one of the two."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PcrRules:
+    """Which PCRs are quoted (Q3), and which values are allowed (Q4)."""
+
+    selection: Mapping[str, tuple[int, ...]] = field(
+        default_factory=lambda: {"sha256": tuple(range(8))}
+    )
+    mode: PcrMode = PcrMode.RECORD
+    allowed: PcrValues = field(default_factory=dict)
+    variants: tuple[PcrVariant, ...] = ()
+    until: Mapping[bytes, datetime] = field(default_factory=dict)
+    """When a value of `allowed` or of a variant ends to count; the others never end."""
+    signed_by: tuple[PcrSignatureRules, ...] = ()
+    names_machine: bool = False
+    """Whether PCR 6 names the machine, so that E2 decides about it instead of Q4."""
+
+    def values_for(self, machine: Machine) -> PcrValues:
+        """Return the allowed values of the first variant that matches the Machine, or `allowed`."""
+        for variant in self.variants:
+            if variant.match_labels.items() <= machine.labels.items():
+                return variant.allowed
+        return self.allowed
+
+    def without_ended(self, allowed: PcrValues, now: datetime) -> PcrValues:
+        """Return the allowed values that count now."""
+        ended = {digest for digest, end in self.until.items() if end <= now}
+        return {
+            bank: {index: digests - ended for index, digests in by_index.items()}
+            for bank, by_index in allowed.items()
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeNameRules:
+    """Which names a node may have at its first join (M3)."""
+
+    machine_name: bool = False
+    """Whether the name of the Machine is a name of its node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertificateRules:
+    """The certificates that are issued, and the authorities that sign them (I1)."""
+
+    lifetime: timedelta = timedelta(hours=168)
+    allow_shared_authority: bool = False
+    """Whether another Cluster whose policy allows it too may have the same CA key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenewalRules:
+    """What the certificate must be with which a node files a request (K4)."""
+
+    unknown_credential: UnknownCredential = UnknownCredential.WARN
+    publish_credentials: bool = False
+    """Whether the workload cluster has a list of the certificates that nodes may write with."""
+    taint_unattested: bool = False
+    """Whether Nodes get a taint while their renewal is refused or overdue."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingRules:
+    """Requests to the built-in serving signer."""
+
+    builtin: KubeletServingMode = KubeletServingMode.APPROVE
+    node_ref_fallback: bool = False
+    """Whether nodeRef may identify the Machine of a node without an AttestedNode.
+
+    nodeRef is not proved: a node can write its own provider ID, and Cluster API follows it.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The rules for some Clusters."""
+    """The rules for some Clusters, in the parts that `spec` of a policy object has."""
 
     name: str
     clusters: ClusterSelector | None = None
@@ -193,52 +327,33 @@ class Policy:
     approval: Approval = Approval.ENABLED
     minimum_version: str = SUPPORTED_VERSIONS[0]
     bootstrap_groups: frozenset[str] = frozenset({"system:bootstrappers"})
-    trust: TrustMode = TrustMode.REGISTERED
-    platform: PlatformRules | None = None
-    certificate_authorities: tuple[str, ...] = ()
-    """Paths of files or directories, which `signer.trust_bundles` reads."""
-    certificate_revocation_lists: tuple[str, ...] = ()
-    allow_certificates_without_usage: bool = False
-    """Accept endorsement certificates that have neither key usage nor extended key usage."""
-    attestation_key_schemes: frozenset[str] = frozenset({"ecdsa-p256-sha256", "rsassa-2048-sha256"})
-    pcr_selection: Mapping[str, tuple[int, ...]] = field(
-        default_factory=lambda: {"sha256": tuple(range(8))}
-    )
-    pcr_mode: PcrMode = PcrMode.RECORD
-    pcr_allowed: PcrValues = field(default_factory=dict)
-    pcr_variants: tuple[PcrVariant, ...] = ()
+    endorsement_key: EndorsementKeyRules = EndorsementKeyRules()
+    attestation_key: AttestationKeyRules = AttestationKeyRules()
+    pcrs: PcrRules = PcrRules()
     event_log: EventLogRules | None = None
-    machine_name_is_node_name: bool = False
+    node_names: NodeNameRules = NodeNameRules()
     first_join: FirstJoinRules | None = None
     """`None`: a Machine may join again, for example after its disk was replaced."""
-    certificate_lifetime: timedelta = timedelta(hours=168)
-    allow_shared_authority: bool = False
-    """Whether another Cluster whose policy allows it too may have the same CA key (I1)."""
+    certificate: CertificateRules = CertificateRules()
     name_reuse: NameReuse = NameReuse.AFTER_MACHINE
-    unknown_credential: UnknownCredential = UnknownCredential.WARN
-    publish_credentials: bool = False
-    """Whether the workload cluster has a list of the certificates that nodes may write with."""
-    auto_approve_bindings: AutoApproveBindings = AutoApproveBindings.REMOVE
+    renewals: RenewalRules = RenewalRules()
+    auto_approve_bindings: AutoApproveBindings = AutoApproveBindings.REMOVE_WHEN_ATTESTED
     node_labels: NodeLabels = NodeLabels.DISABLED
     access_review: AccessReview = AccessReview.SKIP
-    builtin_serving: KubeletServingMode = KubeletServingMode.APPROVE
-    serving_by_node_ref: bool = False
-    """Whether nodeRef may identify the Machine of a node without an AttestedNode.
+    serving: ServingRules = ServingRules()
 
-    nodeRef is not proved: a node can write its own provider ID, and Cluster API follows it.
-    """
+    @property
+    def certificate_authorities(self) -> tuple[str, ...]:
+        """Return the files of the authorities, for endorsement keys or for attestation keys."""
+        return (
+            self.endorsement_key.certificate_authorities
+            or self.attestation_key.certificate_authorities
+        )
 
     @property
     def versions(self) -> tuple[str, ...]:
         """Return the accepted protocol versions, for the annotation `supported-versions`."""
         return SUPPORTED_VERSIONS[SUPPORTED_VERSIONS.index(self.minimum_version) :]
-
-    def pcr_values_for(self, machine: Machine) -> PcrValues:
-        """Return the allowed values of the first variant that matches the Machine, or `allowed`."""
-        for variant in self.pcr_variants:
-            if variant.match_labels.items() <= machine.labels.items():
-                return variant.allowed
-        return self.pcr_allowed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,6 +375,15 @@ class PolicySet:
 
     accepted: tuple[Policy, ...]
     refused: tuple[RefusedPolicy, ...] = ()
+
+    @classmethod
+    def of(cls, policies: Iterable["Policy | RefusedPolicy"]) -> "PolicySet":
+        """Return the set of these policies, as a reader returned them."""
+        policies = tuple(policies)
+        return cls(
+            accepted=tuple(p for p in policies if isinstance(p, Policy)),
+            refused=tuple(p for p in policies if isinstance(p, RefusedPolicy)),
+        )
 
     def selecting(
         self, key: ClusterKey, labels: Mapping[str, str]

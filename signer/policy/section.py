@@ -55,11 +55,18 @@ class Section:
         path = f"{self._path}.{key}" if self._path else key
         return Section(value, path, self._problems)
 
-    def item(self, key: str, index: int) -> "Section":
-        """Return one mapping of the list of `key`, which must be long enough."""
-        value = self.value(key)
-        path = f"{self._path}.{key}[{index}]" if self._path else f"{key}[{index}]"
-        return Section(value[index] if isinstance(value, list) else None, path, self._problems)
+    def items(self, key: str) -> "tuple[Section, ...]":
+        """Return the mappings of a non-empty list; none if the key is absent."""
+        if key not in self:
+            return ()
+        values = self.value(key)
+        if not isinstance(values, list) or not values:
+            self.add_problem("must be a non-empty list", key)
+            return ()
+        path = f"{self._path}.{key}" if self._path else key
+        return tuple(
+            Section(value, f"{path}[{index}]", self._problems) for index, value in enumerate(values)
+        )
 
     def text(self, key: str, default: str = "") -> str:
         """Return a non-empty string; the key is required if there is no default."""
