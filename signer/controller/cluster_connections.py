@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from signer.clusters.connection_problem import ConnectionProblem
+from signer.clusters.workload_clusters import WorkloadClusters
+from signer.controller.maintenance.workload_rounds import WorkloadRounds
 from signer.controller.replicas import Replicas
-from signer.controller.workload_rounds import WorkloadRounds
-from signer.inventory.cluster import ClusterObject
-from signer.inventory.cluster_connector import ConnectionProblem
-from signer.inventory.workload_clusters import WorkloadClusters
+from signer.inventory.cluster_api.cluster import ClusterObject
 from signer.model import ClusterKey
 
 
@@ -23,9 +23,9 @@ class ClusterConnections:
         """Return whether this replica serves a Cluster."""
         return self.replicas.serves(key)
 
-    def counts_clusters(self) -> bool:
+    def is_counting_replica(self) -> bool:
         """Return whether this replica counts the Clusters of each policy."""
-        return self.replicas.counts_clusters
+        return self.replicas.is_counting_replica
 
     def opted_in_signers(self, cluster: ClusterObject) -> frozenset[str]:
         """Return the signer names that a Cluster has opted in to."""

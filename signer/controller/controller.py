@@ -8,14 +8,16 @@ policies, the reports, the list of workload clusters and the Leases of the repli
 
 import logging
 import time
-from threading import Event, Thread
+from collections.abc import Callable
+from threading import Event
 from typing import Final
 
 from signer.config import Config
 from signer.controller.live_leases import RENEW_SECONDS
-from signer.controller.management_maintenance import maintain_management
-from signer.controller.steps import run_step
-from signer.controller.wiring import Components
+from signer.controller.maintenance.management_rounds import ManagementRounds
+from signer.controller.threads import Loop
+from signer.controller.wiring import ControllerParts
+from signer.logs import LogWriter, run_logged
 
 _logger = logging.getLogger(__name__)
 
@@ -27,10 +29,12 @@ _POLICY_INTERVAL: Final = 1.0
 _REPORT_INTERVAL: Final = 2.0
 _HAND_OVER_SECONDS: Final = 10.0
 """How long a replica that ends still serves its Clusters: the others find within two seconds that
-its Lease is gone, and then connect. With `_SHUTDOWN_GRACE`, it is less than the chart's
+its Lease is gone, and then connect. With the two limits below, it is less than the chart's
 `terminationGracePeriodSeconds`."""
 _SHUTDOWN_GRACE: Final = 15.0
 """Seconds in which workers may finish the items that they process."""
+_LAST_REPORTS_SECONDS: Final = 5.0
+"""Seconds in which the conditions of Machines may be written that the workers left."""
 
 
 class Controller:
@@ -39,47 +43,84 @@ class Controller:
     Raises `OSError` when it is made and cannot listen on the address for metrics.
     """
 
-    def __init__(self, config: Config, *, agent: str, host_name: str) -> None:
+    def __init__(self, config: Config, log: LogWriter, *, agent: str, host_name: str) -> None:
         self._config = config
         self._agent = agent
         self._stop = Event()
         self._leaving = Event()
-        self._components = Components(config, self._stop, agent=agent, host_name=host_name)
+        self._reports_due = Event()
+        """Set when the workers have ended: the next reports are the last ones."""
+        parts = ControllerParts(config, log, self._stop, agent=agent, host_name=host_name)
+        self._parts = parts
+        rounds = ManagementRounds(
+            parts.challenge_keys,
+            parts.cleanup,
+            is_clock_tolerable=lambda: parts.clock_skew.is_tolerable,
+        )
+        self._reports = Loop(
+            "reports",
+            parts.reports.write,
+            pause=lambda: _REPORT_INTERVAL,
+            stop=self._reports_due,
+            last=parts.reports.machines.flush_last,
+        )
+        self._sharing = self._make_lease_loop("sharing of the Clusters", parts.replicas.sync)
+        self._renewal = self._make_lease_loop(
+            "renewal of the Lease", parts.replicas.renew, last=parts.replicas.leave
+        )
+        self._loops = (
+            Loop("maintenance", rounds.run, pause=rounds.pause, stop=self._stop),
+            Loop("policies", self._sync_policies, pause=lambda: _POLICY_INTERVAL, stop=self._stop),
+            Loop("clusters", self._sync_clusters, pause=self._sync_pause, stop=self._stop),
+            self._reports,
+            self._sharing,
+            self._renewal,
+        )
+        for loop in self._loops:
+            parts.health.add(loop.name, loop.is_healthy)
 
     def run(self, stop: Event) -> None:
         """Run until `stop` is set, then let the workers finish what they process."""
-        components = self._components
-        if components.http_server is not None:
-            components.http_server.start()
+        components = self._parts
         components.management.start()
         components.workers.start()
-        maintenance = (components.challenge_keys, components.cleanup, self._stop)
-        Thread(
-            target=maintain_management, args=maintenance, name="maintenance", daemon=True
-        ).start()
-        Thread(target=self._maintain_policies, name="policies", daemon=True).start()
-        Thread(target=self._sync_clusters, name="clusters", daemon=True).start()
-        Thread(target=self._write_reports, name="reports", daemon=True).start()
-        sharing = Thread(target=self._share_clusters, name="replicas", daemon=True)
-        sharing.start()
+        for loop in self._loops:
+            loop.start()
+        if components.http_server is not None:
+            # Last: before the threads run, the probes would fail.
+            components.http_server.start()
         _logger.info("signer started", extra={"fields": self._describe()})
         stop.wait()
-        self._hand_over(sharing)
+        self._hand_over()
         self._stop.set()
         components.clusters.stop()
         components.queue.shut_down()
         components.workers.join(_SHUTDOWN_GRACE)
+        self._reports_due.set()
+        self._reports.join(_LAST_REPORTS_SECONDS)
         if components.http_server is not None:
             components.http_server.stop()
         _logger.info("signer stopped")
 
-    def _hand_over(self, sharing: Thread) -> None:
+    def _hand_over(self) -> None:
         """Let other replicas take over the Clusters, while this one still serves them."""
         self._leaving.set()
-        sharing.join(RENEW_SECONDS)
-        if self._components.replicas.has_successors and self._components.clusters.open_clusters():
+        self._renewal.join(RENEW_SECONDS)
+        if self._parts.replicas.has_successors and self._parts.clusters.open_clusters():
             _logger.info("other replicas take over the Clusters")
             time.sleep(_HAND_OVER_SECONDS)
+
+    def _make_lease_loop(
+        self, name: str, step: Callable[[], None], *, last: Callable[[], None] | None = None
+    ) -> Loop:
+        return Loop(
+            name,
+            step,
+            pause=lambda: RENEW_SECONDS if self._parts.replicas.has_joined else _START_INTERVAL,
+            stop=self._leaving,
+            last=last,
+            from_start=True,
+        )
 
     def _describe(self) -> dict[str, object]:
         file = self._config.policy_file
@@ -88,36 +129,22 @@ class Controller:
             "policySource": "KubeletAttestationPolicies" if file is None else str(file.path),
             "managementCluster": self._config.management.server,
             "namespace": self._config.watched_namespace or "all",
-            "replica": self._components.replicas.this.name,
+            "replica": self._parts.replicas.this.name,
         }
 
+    def _sync_pause(self) -> float:
+        return _SYNC_INTERVAL if self._parts.management.has_synced() else _START_INTERVAL
+
     def _sync_clusters(self) -> None:
-        while not self._stop.wait(
-            _SYNC_INTERVAL if self._components.management.has_synced() else _START_INTERVAL
-        ):
-            run_step(self._components.clusters.sync, "sync of the workload clusters")
-            run_step(self._sync_maintenance, "maintenance of the workload clusters")
+        run_logged(self._parts.clusters.sync, "sync of the workload clusters")
+        run_logged(self._sync_maintenance, "maintenance of the workload clusters")
 
     def _sync_maintenance(self) -> None:
-        self._components.maintenance.sync(self._components.clusters.open_clusters())
-
-    def _maintain_policies(self) -> None:
-        while not self._stop.wait(_POLICY_INTERVAL):
-            run_step(self._sync_policies, "reload of policies and trust bundles")
+        self._parts.maintenance.sync(self._parts.clusters.open_clusters())
 
     def _sync_policies(self) -> None:
-        if self._components.policy_sync.sync():
+        if self._parts.default_policy is not None:
+            run_logged(self._parts.default_policy.create_once, "first policy")
+        if self._parts.policy_sync.sync():
             # CSRs that wait for a policy or a revocation list can be decided now.
-            self._components.queue.notify(None, None)
-
-    def _share_clusters(self) -> None:
-        while True:
-            run_step(self._components.replicas.sync, "sharing of the Clusters")
-            pause = RENEW_SECONDS if self._components.replicas.has_joined else _START_INTERVAL
-            if self._leaving.wait(pause):
-                break
-        run_step(self._components.replicas.leave, "end of the Lease")
-
-    def _write_reports(self) -> None:
-        while not self._stop.wait(_REPORT_INTERVAL):
-            self._components.reports.write()
+            self._parts.queue.notify(None, None)

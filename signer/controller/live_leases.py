@@ -5,17 +5,20 @@ ended renews no Lease, so a replica that starts never counts the Lease of such a
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from signer.inventory.replica_records.replica_leases import LEASE_SECONDS
 from signer.kube.leases import Lease
 
 RENEW_SECONDS: Final = 2.0
-"""Seconds between two renewals of a Lease."""
-LEASE_SECONDS: Final = 10
-"""How long a Lease counts after its last renewal: four renewals may fail or be late."""
-PROOF_SECONDS: Final = 5.0
-"""Seconds in which a holder that runs renews a Lease that was found."""
+"""Seconds between the starts of two renewals of a Lease. This, the next one and `LEASE_SECONDS` are
+the defaults of client-go's leader election."""
+RENEW_DEADLINE: Final = 10.0
+"""Seconds for one request."""
+_PROOF_SECONDS: Final = 5.0
+_PROOF_READS: Final = 3
+"""A holder that runs renews a Lease that was found before that many seconds and reads are over."""
 _ABANDONED_SECONDS: Final = 600.0
 """Seconds after which the Lease of a replica that was killed is deleted."""
 
@@ -24,8 +27,10 @@ _ABANDONED_SECONDS: Final = 600.0
 class _Seen:
     lease: Lease
     changed_at: float
+    reads: int
+    """How often it was read since then."""
     renewed: bool
-    """Whether it was seen to be renewed at `changed_at`; else it was found then."""
+    """True: a renewal was seen at `changed_at`. False: the Lease existed when it was first read."""
 
 
 class LiveLeases:
@@ -33,21 +38,37 @@ class LiveLeases:
 
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
+        self._first_read_at = 0.0
+        self.reads = 0
 
     def update(self, leases: Iterable[Lease], now: float) -> None:
         """Note the present Leases."""
+        if self.reads == 0:
+            self._first_read_at = now
+        self.reads += 1
         self._seen = {lease.name: self._see(lease, now) for lease in leases}
+
+    def is_settled(self, now: float) -> bool:
+        """Return whether every holder that runs had the time to renew its Lease.
+
+        Leases that are found later do not count: replicas that crash again and again make them.
+        """
+        return _is_over(self.reads, self._first_read_at, now) or not self.unproved(now)
 
     def live(self, now: float) -> Sequence[Lease]:
         """Return the live Leases."""
-        return [s.lease for s in self._seen.values() if _is_live(s, now)]
+        return [s.lease for s in self._seen.values() if s.renewed and not _is_old(s, now)]
+
+    def lapsed(self, now: float) -> Sequence[Lease]:
+        """Return the Leases that were live; their holders ended, or could not renew them."""
+        return [s.lease for s in self._seen.values() if s.renewed and _is_old(s, now)]
 
     def unproved(self, now: float) -> Sequence[Lease]:
         """Return the Leases without a renewal that were found a moment ago: they may be live."""
         return [
             seen.lease
             for seen in self._seen.values()
-            if not seen.renewed and now - seen.changed_at < PROOF_SECONDS
+            if not (seen.renewed or _is_over(seen.reads, seen.changed_at, now))
         ]
 
     def abandoned(self, now: float) -> Sequence[Lease]:
@@ -58,9 +79,14 @@ class LiveLeases:
     def _see(self, lease: Lease, now: float) -> _Seen:
         before = self._seen.get(lease.name)
         if before is not None and before.lease.renewed == lease.renewed:
-            return _Seen(lease=lease, changed_at=before.changed_at, renewed=before.renewed)
-        return _Seen(lease=lease, changed_at=now, renewed=before is not None)
+            return replace(before, lease=lease, reads=before.reads + 1)
+        return _Seen(lease=lease, changed_at=now, reads=1, renewed=before is not None)
 
 
-def _is_live(seen: _Seen, now: float) -> bool:
-    return seen.renewed and now - seen.changed_at < LEASE_SECONDS
+def _is_over(reads: int, since: float, now: float) -> bool:
+    """Return whether the time is over in which a holder that runs renews a Lease."""
+    return reads >= _PROOF_READS and now - since >= _PROOF_SECONDS
+
+
+def _is_old(seen: _Seen, now: float) -> bool:
+    return now - seen.changed_at >= LEASE_SECONDS

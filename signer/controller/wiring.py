@@ -8,42 +8,56 @@ from hashlib import sha256
 from threading import Event
 from typing import Final
 
+from signer.clusters.management_cluster import ManagementCluster
+from signer.clusters.workload_cluster import WorkloadCluster
+from signer.clusters.workload_clusters import WorkloadClusters
 from signer.config import Config
-from signer.controller import metrics
-from signer.controller.authorities import ClusterAuthorities
-from signer.controller.cache_events import connect_caches
-from signer.controller.claim_cleanup import ClaimCleanup
+from signer.controller.clock_skew import ClockSkew
 from signer.controller.cluster_connections import ClusterConnections
-from signer.controller.cluster_report import render_reports
-from signer.controller.credential_lists import find_changed_list
-from signer.controller.csr_workers import MAX_WORKERS_PER_CLUSTER, WORKERS, CsrWorkers
-from signer.controller.dependencies import Dependencies
-from signer.controller.http_server import METRICS_PATH, HttpServer, build_app
-from signer.controller.key_quota import EndorsementKeyQuota, LimitedClaimStore
-from signer.controller.metrics_access import MetricsAccess
-from signer.controller.policy_sync import PolicySync
-from signer.controller.rate_limit import ChallengeRateLimiter
-from signer.controller.reconcile import Reconciler
+from signer.controller.live_leases import RENEW_DEADLINE
+from signer.controller.maintenance.binding_removal import BindingRemoval
+from signer.controller.maintenance.management_rounds import Cleanup
+from signer.controller.maintenance.schedule import WorkloadMaintenance
+from signer.controller.maintenance.workload_rounds import WorkloadRounds
+from signer.controller.observability import metrics
+from signer.controller.observability.http_server import (
+    METRICS_PATH,
+    HttpServer,
+    build_app,
+    self_signed_context,
+)
+from signer.controller.observability.metrics_access import MetricsAccess
+from signer.controller.policies.sync import PolicySync
+from signer.controller.queue.workqueue import WorkQueue
+from signer.controller.reconcile.authorities import ClusterAuthorities
+from signer.controller.reconcile.credential_lists import cluster_of_changed_key
+from signer.controller.reconcile.dependencies import Dependencies
+from signer.controller.reconcile.limits import (
+    ChallengeRateLimiter,
+    EndorsementKeyQuota,
+    LimitedClaimStore,
+)
+from signer.controller.reconcile.reconciler import CsrReconciler
 from signer.controller.replicas import Replica, Replicas
-from signer.controller.reports import Reports
-from signer.controller.server_certificate import self_signed_context
-from signer.controller.workload_maintenance import WorkloadMaintenance
-from signer.controller.workload_rounds import WorkloadRounds
-from signer.controller.workqueue import WorkQueue
-from signer.inventory.challenge_keys import ChallengeKeyStore
-from signer.inventory.management import ManagementCluster
-from signer.inventory.policy_object import PolicyClient
-from signer.inventory.workload import WorkloadCluster
-from signer.inventory.workload_clusters import WorkloadClusters
-from signer.kube.budget import Budgets
-from signer.kube.client import ApiClient
+from signer.controller.reports.cluster_state import render_reports
+from signer.controller.reports.reports import Reports
+from signer.controller.threads import Health
+from signer.controller.workers import MAX_WORKERS_PER_CLUSTER, WORKERS, CsrWorkers, connect_caches
+from signer.fairness.memory_budget import Budgets
+from signer.fairness.task_pool import TaskPool
+from signer.inventory.cluster_api.cluster_status import ClusterStatusClient
+from signer.inventory.custom_resources.default_policy import DefaultPolicy
+from signer.inventory.replica_records.authority_leases import AuthorityLeases
+from signer.inventory.replica_records.challenge_keys import ChallengeKeyStore
+from signer.inventory.replica_records.opt_in_leases import OptIns
 from signer.kube.events import EventRecorder
 from signer.kube.leases import LeaseClient
 from signer.kube.secrets import SecretClient
+from signer.kube.transport.client import ApiClient
+from signer.logs import LogWriter
 from signer.model import ClaimStore, ClusterKey, EndorsementKeyObject
 from signer.platforms.queries import PlatformQueries
 from signer.platforms.registry import platform_of
-from signer.task_pool import TaskPool
 
 _TASK_THREADS: Final = 16
 """For all workload clusters: their maintenance, their Secrets, and names of their API servers."""
@@ -51,54 +65,67 @@ _PLATFORM_THREADS: Final = 16
 """For the queries to platforms, of which four at most are to one account."""
 
 
-class Components:
+def _make_queue() -> WorkQueue:
+    return WorkQueue(
+        workers=WORKERS,
+        max_workers_per_cluster=MAX_WORKERS_PER_CLUSTER,
+        monotonic=time.monotonic,
+        jitter=random.random,
+        waited=metrics.QUEUE_SECONDS.observe,
+    )
+
+
+class ControllerParts:
     """The parts of the controller; `Controller.run` starts their threads.
 
     Raises `OSError` when it is made and cannot listen on the address for metrics.
     """
 
-    def __init__(self, config: Config, stop: Event, *, agent: str, host_name: str) -> None:
+    def __init__(
+        self, config: Config, log: LogWriter, stop: Event, *, agent: str, host_name: str
+    ) -> None:
         api = ApiClient("management", config.management, user_agent=agent)
         self._config = config
-        self.queue = WorkQueue(
-            workers=WORKERS,
-            max_workers_per_cluster=MAX_WORKERS_PER_CLUSTER,
-            monotonic=time.monotonic,
-            jitter=random.random,
-        )
+        self._log = log
+        self._version = agent.rpartition("/")[2]
+        self.queue = _make_queue()
         self._budgets = Budgets()
-        self.management = ManagementCluster(
-            api,
-            stop,
-            self.queue.notify,
-            budget=self._budgets.memory,
-            infrastructure_groups=config.infrastructure_groups,
-            namespace=config.watched_namespace,
-            watch_policies=config.policy_file is None,
-        )
-        self.policy_sync = PolicySync(self.management, PolicyClient(api), config.policy_file)
+        self.management = self._make_management(api, stop)
+        self.policy_sync = PolicySync(self.management, config.policy_file)
         policies = self.policy_sync.active
-        self.replicas = self._make_replicas(api, host_name)
-        serves = self.replicas.serves
+        self.clock_skew = ClockSkew()
+        self.replicas = self._make_replicas(agent, host_name)
         claims = LimitedClaimStore(api, EndorsementKeyQuota(self.management))
-        self.cleanup = ClaimCleanup(self.management, claims, serves=serves, now=_now)
+        leases = LeaseClient(api, config.own_namespace)
+        authority_leases, opt_ins = AuthorityLeases(leases), OptIns(leases)
+        self.cleanup = Cleanup(
+            self.management,
+            claims,
+            authority_leases,
+            opt_ins,
+            serves=self.replicas.serves,
+            now=_now,
+        )
+        self.default_policy = self._make_default_policy(api, leases)
+        self._bindings = self._make_bindings(api, opt_ins)
         self.challenge_keys = ChallengeKeyStore(
             SecretClient(api), config.own_namespace, now=_now, random=secrets.token_bytes
         )
         authorities = ClusterAuthorities(
-            SecretClient(api), policies.policy_of, monotonic=time.monotonic
+            SecretClient(api), authority_leases, policies.policy_of, monotonic=time.monotonic
         )
         self._rounds = WorkloadRounds(
-            self.management, policies, authorities, claims, events=EventRecorder(api), now=_now
+            self.management,
+            policies,
+            authorities,
+            claims,
+            bindings=self._bindings,
+            events=EventRecorder(api),
+            now=_now,
         )
         pool = TaskPool(_TASK_THREADS)
         self.clusters = self._make_clusters(api, agent, pool)
-        self.maintenance = WorkloadMaintenance(
-            pool,
-            self._rounds.maintain,
-            closed=lambda workload: self.queue.reset_circuit_breaker(workload.key),
-            monotonic=time.monotonic,
-        )
+        self.maintenance = self._make_maintenance(pool)
         self.reports = Reports(
             api,
             self.management,
@@ -107,27 +134,91 @@ class Components:
             now=_now,
         )
         self.management.keys.add_event_handler(self._on_key_changed)
-        self.workers = CsrWorkers(
-            self.queue,
-            self.management,
-            self.clusters,
-            Reconciler(self._make_dependencies(claims, authorities)),
-        )
+        self.workers = self._make_workers(claims, authorities)
+        self.health = self._make_health(stop)
         self.http_server = self._make_http_server(api)
+
+    def _make_management(self, api: ApiClient, stop: Event) -> ManagementCluster:
+        return ManagementCluster(
+            api,
+            stop,
+            self.queue.notify,
+            budgets=self._budgets,
+            infrastructure_groups=self._config.infrastructure_groups,
+            namespace=self._config.watched_namespace,
+            watch_policies=self._config.policy_file is None,
+        )
+
+    def _make_default_policy(self, api: ApiClient, leases: LeaseClient) -> DefaultPolicy | None:
+        if not self._config.create_default_policy:
+            return None
+        return DefaultPolicy(api, leases, self._has_policies)
+
+    def _make_bindings(self, api: ApiClient, opt_ins: OptIns) -> BindingRemoval:
+        return BindingRemoval(
+            self.management,
+            opt_ins,
+            ClusterStatusClient(api),
+            self.policy_sync.active.policy_of,
+            changed=lambda key: self.queue.notify(key, None),
+            now=_now,
+        )
+
+    def _make_maintenance(self, pool: TaskPool) -> WorkloadMaintenance:
+        return WorkloadMaintenance(
+            pool,
+            self._rounds.maintain,
+            closed=lambda workload: self.queue.reset_circuit_breaker(workload.key),
+            monotonic=time.monotonic,
+        )
+
+    def _has_policies(self) -> bool | None:
+        policies = self.management.policies
+        return bool(policies.all()) if policies.has_synced else None
 
     def _settings(self) -> str:
         """Return a digest of what verdicts depend on and replicas may be started with."""
         groups = ",".join(sorted(self._config.infrastructure_groups))
         return sha256(f"{self.policy_sync.digest} {groups}".encode()).hexdigest()[:16]
 
-    def _make_replicas(self, api: ApiClient, host_name: str) -> Replicas:
+    def _can_serve(self) -> bool:
+        """Return whether this replica may serve Clusters if others can do it, too."""
+        return (
+            self.health.is_good()
+            and self.management.has_synced_once()
+            and self.clock_skew.is_tolerable
+        )
+
+    def _is_ready(self) -> bool:
+        """Return whether this replica serves its share of the Clusters."""
+        return self._can_serve() and self.replicas.has_joined
+
+    def _make_health(self, stop: Event) -> Health:
+        health = Health(stop)
+        health.add("log", self._log.is_healthy)
+        health.add("workers", self.workers.are_healthy)
+        health.add("watches of the management cluster", self.management.is_watching)
+        health.add("watches of workload clusters", self.clusters.is_watching)
+        return health
+
+    def _make_replicas(self, agent: str, host_name: str) -> Replicas:
         name = f"{host_name}_{secrets.token_hex(8)}"
+        api = ApiClient(
+            "management",
+            self._config.management,
+            user_agent=agent,
+            observe_date=self.clock_skew.observe,
+            answer_seconds=RENEW_DEADLINE,
+        )
         return Replicas(
             LeaseClient(api, self._config.own_namespace),
             Replica(name=name, namespace=self._config.watched_namespace),
             settings=self._settings,
-            ready=lambda: self.workers.are_alive() and self.management.has_synced(),
+            source=lambda: self.policy_sync.source,
+            ready=self._can_serve,
             connected=self._has_tried_all,
+            state=self.management.state,
+            restored=self.management.list_again,
             now=_now,
             monotonic=time.monotonic,
         )
@@ -143,7 +234,17 @@ class Components:
             budgets=self._budgets,
             pool=pool,
             serves=self.replicas.serves,
+            connecting=self._bindings.note_opt_in,
             opened=self._on_cluster_added,
+        )
+
+    def _make_workers(self, claims: ClaimStore, authorities: ClusterAuthorities) -> CsrWorkers:
+        return CsrWorkers(
+            self.queue,
+            self.management,
+            self.clusters,
+            CsrReconciler(self._make_dependencies(claims, authorities)),
+            monotonic=time.monotonic,
         )
 
     def _make_dependencies(
@@ -159,10 +260,12 @@ class Components:
                 TaskPool(_PLATFORM_THREADS),
                 platform_of,
                 answered=lambda provider_id: self.queue.notify(None, provider_id),
+                replicas=lambda: self.replicas.count,
                 monotonic=time.monotonic,
             ),
-            note_machine=self.reports.machines.note,
-            note_key_request=self.reports.key_requests.note,
+            enqueue_condition=self.reports.machines.note,
+            enqueue_refusal=self.reports.refusals.note,
+            enqueue_key_request=self.reports.key_requests.note,
             now=_now,
             monotonic=time.monotonic,
             random=secrets.token_bytes,
@@ -180,12 +283,18 @@ class Components:
             self.queue.state,
             self._budgets.memory,
             self.reports.clusters.own,
-            lambda: self.replicas.count,
+            version=self._version,
+            ready=self._is_ready,
+            policies=self.policy_sync.validity,
+            nodes=lambda: self.reports.nodes,
+            replicas=lambda: self.replicas.count,
+            clock_skew=lambda: self.clock_skew.seconds,
+            lost_lines=self._log.lost,
         )
         app = build_app(
             registry,
-            healthy=self.workers.are_alive,
-            ready=lambda: self.management.has_synced() and self.replicas.has_joined,
+            healthy=self.health.is_good,
+            ready=self._is_ready,
             clusters=self._render_clusters,
             access=access,
         )
@@ -208,7 +317,7 @@ class Components:
     def _on_key_changed(
         self, _: str, before: EndorsementKeyObject | None, after: EndorsementKeyObject | None
     ) -> None:
-        cluster = find_changed_list(before, after)
+        cluster = cluster_of_changed_key(before, after)
         workload = None if cluster is None else self.clusters.get(cluster)
         if workload is not None:
             workload.maintenance_due.set()

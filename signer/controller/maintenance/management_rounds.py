@@ -1,0 +1,133 @@
+"""Rounds of maintenance of the management cluster: challenge keys, and what nothing needs.
+
+The caches say which claims, endorsement keys and Leases of authorities may be needed.
+"""
+
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+from common.errors import ApiServerUnavailable
+from common.names import CLIENT_SIGNER
+from signer.clusters.management_cluster import ManagementCluster
+from signer.controller.maintenance.housekeeping import delete_stale_claims, delete_unclaimed_keys
+from signer.fairness.outbox import Outbox
+from signer.inventory.cached_inventory import infrastructure_signer
+from signer.inventory.cluster_api.cluster import client_signers
+from signer.inventory.custom_resources.claim_store import KubeClaimStore
+from signer.inventory.replica_records.authority_leases import AuthorityLeases
+from signer.inventory.replica_records.challenge_keys import ChallengeKeyStore
+from signer.inventory.replica_records.opt_in_leases import OptIns
+from signer.logs import run_logged
+from signer.model import ClusterKey, EndorsementKeyObject
+
+_INTERVAL: Final = 60.0
+_RETRY_INTERVAL: Final = 5.0
+
+
+class Cleanup:
+    """Deletes what nothing needs, as the caches show."""
+
+    def __init__(  # noqa: PLR0913 - the stores that it cleans up
+        self,
+        management: ManagementCluster,
+        claims: KubeClaimStore,
+        authorities: AuthorityLeases,
+        opt_ins: OptIns,
+        *,
+        serves: Callable[[ClusterKey], bool],
+        now: Callable[[], datetime],
+    ) -> None:
+        """Clean up after the Clusters that this replica `serves`, also those that are gone."""
+        self._management = management
+        self._serves = serves
+        self._claims = claims
+        self._authorities = authorities
+        self._opt_ins = opt_ins
+        self._now = now
+        self._stale = Outbox("stale claim not deleted", "namespace", time.monotonic)
+        self._unclaimed = Outbox("unclaimed key not deleted", "namespace", time.monotonic)
+
+    def delete_stale_claims(self) -> None:
+        """Delete AttestedNodes without a Machine whose certificate expired a day ago."""
+        nodes = [node for node in self._management.nodes.all() if self._serves(node.cluster)]
+        is_live = self._management.has_machine
+        delete_stale_claims(nodes, self._claims, self._stale, is_live=is_live, now=self._now())
+
+    def delete_unclaimed_keys(self) -> None:
+        """Delete EndorsementKeys that no operator has written to and no AttestedNode keeps."""
+        keys = [
+            key
+            for key in self._management.keys.all()
+            if key.held_by is not None and self._serves(key.held_by.cluster)
+        ]
+        delete_unclaimed_keys(
+            keys, self._claims, self._unclaimed, is_claimed=self._is_claimed, now=self._now()
+        )
+
+    def delete_authority_leases(self) -> None:
+        """Delete the Leases with the authorities of Clusters that do not exist."""
+        self._authorities.delete_absent(self._is_absent)
+
+    def delete_opt_in_leases(self) -> None:
+        """Delete the Leases of Clusters that have opted out, or do not exist."""
+        self._opt_ins.delete_ended(self._has_opted_out)
+
+    def _has_opted_out(self, key: ClusterKey) -> bool:
+        """Return whether a Cluster of this replica is not opted in; not while that is unknown."""
+        cluster = self._management.clusters.get(str(key))
+        if cluster is None:
+            return self._is_absent(key)
+        try:
+            named = infrastructure_signer(cluster, self._management)
+        except ApiServerUnavailable:
+            return False
+        return self._serves(key) and CLIENT_SIGNER not in client_signers(cluster, named)
+
+    def _is_absent(self, cluster: ClusterKey) -> bool:
+        """Return whether a Cluster of this replica is not in the caches."""
+        return self._serves(cluster) and self._management.clusters.get(str(cluster)) is None
+
+    def _is_claimed(self, key: EndorsementKeyObject) -> bool:
+        """Return whether an AttestedNode in the caches, in the namespace of the holder, names it.
+
+        A tenant that may write AttestedNodes keeps only keys that count for its own quota.
+        """
+        namespace = None if key.held_by is None else key.held_by.cluster.namespace
+        nodes = self._management.nodes.by_index("endorsement key", key.name)
+        return any(node.cluster.namespace == namespace for node in nodes)
+
+
+class ManagementRounds:
+    """Rounds of all steps; a step that fails does not stop the others.
+
+    Each step compares times, so there are no rounds while the clock of this machine is wrong.
+    """
+
+    def __init__(
+        self,
+        challenge_keys: ChallengeKeyStore,
+        cleanup: Cleanup,
+        *,
+        is_clock_tolerable: Callable[[], bool],
+    ) -> None:
+        self._is_clock_tolerable = is_clock_tolerable
+        self._steps = (
+            (challenge_keys.rotate, "rotation of the challenge keys"),
+            (cleanup.delete_stale_claims, "deletion of stale claims"),
+            (cleanup.delete_unclaimed_keys, "deletion of unclaimed keys"),
+            (cleanup.delete_authority_leases, "deletion of Leases of authorities"),
+            (cleanup.delete_opt_in_leases, "deletion of Leases of opt-ins"),
+        )
+        self._succeeded = True
+
+    def run(self) -> None:
+        """Run one round, unless the clock is wrong."""
+        if self._is_clock_tolerable():
+            results = [run_logged(step, name) for step, name in self._steps]
+            self._succeeded = all(results)
+
+    def pause(self) -> float:
+        """Return the seconds until the next round."""
+        return _INTERVAL if self._succeeded else _RETRY_INTERVAL

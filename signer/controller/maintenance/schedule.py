@@ -1,0 +1,98 @@
+"""When each workload cluster is maintained: on the threads of a pool, with turns for the owners."""
+
+import math
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Final
+
+from signer.clusters.workload_cluster import WorkloadCluster
+from signer.fairness.task_pool import TaskPool
+
+_INTERVAL: Final = 60.0
+_RETRY_INTERVAL: Final = 10.0
+"""After a round that failed."""
+_MIN_INTERVAL: Final = 5.0
+"""Seconds between two rounds for a cluster. A hostile cluster can request the next round at any
+time, by a change of its ClusterRoleBindings."""
+_FULL_INTERVAL: Final = 600.0
+"""Seconds between two rounds that make requests although nothing has changed."""
+
+
+@dataclass(slots=True)
+class _Schedule:
+    """The rounds of one workload cluster; times are on the monotonic clock."""
+
+    round: Future[None] | None = None
+    """The round that runs or waits for a thread, or the last one."""
+    ended_at: float = -math.inf
+    pause: float = 0.0
+    full_at: float = -math.inf
+    """When the last full round succeeded."""
+
+
+class WorkloadMaintenance:
+    """Has open workload clusters maintained; `sync` is for one thread."""
+
+    def __init__(
+        self,
+        pool: TaskPool,
+        maintain: Callable[[WorkloadCluster, bool], bool],
+        *,
+        closed: Callable[[WorkloadCluster], None],
+        monotonic: Callable[[], float],
+    ) -> None:
+        """Call `maintain` with a workload cluster for each round.
+
+        Its second argument says whether the round is full. It returns whether the round succeeded.
+        Call `closed` with each workload cluster that is no longer open.
+        """
+        self._pool = pool
+        self._maintain = maintain
+        self._closed = closed
+        self._monotonic = monotonic
+        self._schedules: dict[WorkloadCluster, _Schedule] = {}
+
+    def sync(self, open_clusters: Iterable[WorkloadCluster]) -> None:
+        """Start the rounds that are due."""
+        clusters = set(open_clusters)
+        for workload in self._schedules.keys() - clusters:
+            del self._schedules[workload]
+            self._closed(workload)
+        for workload in clusters:
+            schedule = self._schedules.setdefault(workload, _Schedule())
+            if self._is_due(workload, schedule):
+                self._submit(workload, schedule)
+
+    def _is_due(self, workload: WorkloadCluster, schedule: _Schedule) -> bool:
+        if schedule.round is not None and not schedule.round.done():
+            return False
+        if workload.is_unreachable:
+            # Each request would hold a thread until its connection fails; the watches try again.
+            return False
+        requested = workload.maintenance_due.is_set() or workload.full_maintenance_due.is_set()
+        pause = min(_MIN_INTERVAL, schedule.pause) if requested else schedule.pause
+        return self._monotonic() - schedule.ended_at >= pause
+
+    def _submit(self, workload: WorkloadCluster, schedule: _Schedule) -> None:
+        schedule.round = self._pool.submit(
+            workload.key.namespace, lambda: self._run_round(workload, schedule)
+        )
+
+    def _run_round(self, workload: WorkloadCluster, schedule: _Schedule) -> None:
+        if workload.stopped.is_set():
+            return
+        # Cleared first: a request that comes during the round is for the next one.
+        workload.maintenance_due.clear()
+        full = self._monotonic() - schedule.full_at >= _FULL_INTERVAL
+        if workload.full_maintenance_due.is_set():
+            workload.full_maintenance_due.clear()
+            full = True
+        succeeded = self._maintain(workload, full)
+        now = self._monotonic()
+        if not succeeded:
+            schedule.full_at = -math.inf
+        elif full:
+            schedule.full_at = now
+        schedule.pause = _INTERVAL if succeeded else _RETRY_INTERVAL
+        schedule.ended_at = now

@@ -1,0 +1,283 @@
+"""Metrics for Prometheus: verdicts, queue, Clusters, policies, and the state of this replica.
+
+A label is a constant, a configured name, a namespace or a Cluster of the management cluster. No
+content of a request is a label. A tenant may create Clusters without limit, so the number of
+clusters that get a label of their own is limited.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from heapq import nlargest, nsmallest
+from threading import Lock
+from typing import Final
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from signer.controller.observability.node_metrics import NodeMetrics
+from signer.controller.observability.trust_metrics import TrustAnchorMetrics
+from signer.controller.queue.workqueue import QueueState
+from signer.controller.reports.cluster_state import ClusterReport
+from signer.controller.reports.derived_conditions import CountsByCluster
+from signer.fairness.memory_budget import MemoryBudget
+from signer.model import ClusterKey
+from signer.trust_bundles import TrustBundleFiles
+
+_PREFIX: Final = "node_attestation"
+_MAX_CLUSTERS: Final = 1000
+"""Clusters that get a label of their own: the first ones to have a verdict, or not to be served."""
+_MAX_TENANTS: Final = 100
+"""Clusters and namespaces in the metrics of the queue, those with the largest values."""
+VERDICTS: Final = Counter(
+    f"{_PREFIX}_verdicts",
+    "Verdicts on certificate signing requests; a wait counts once for each reason.",
+    ("cluster", "kind", "outcome", "reason", "check"),
+    registry=None,
+)
+
+_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+VERDICT_SECONDS: Final = Histogram(
+    f"{_PREFIX}_verdict_duration_seconds",
+    "Time of a worker for one verdict, with all calls to API servers.",
+    ("kind",),
+    registry=None,
+    buckets=_SECONDS,
+)
+QUEUE_SECONDS: Final = Histogram(
+    f"{_PREFIX}_queue_duration_seconds",
+    "Time for which a request that was ready waited for a worker.",
+    registry=None,
+    buckets=_SECONDS,
+)
+
+
+class _ClusterLabels:
+    """The clusters that got a label of their own."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._labels: set[str] = set()
+
+    def label(self, cluster: ClusterKey) -> str:
+        name = str(cluster)
+        with self._lock:
+            if len(self._labels) < _MAX_CLUSTERS:
+                self._labels.add(name)
+            return name if name in self._labels else "(other)"
+
+
+cluster_label: Final = _ClusterLabels().label
+"""Returns the label of a cluster, `(other)` for all clusters after the first thousand."""
+
+
+def build_registry(  # noqa: PLR0913 - the sources of all metrics
+    bundles: Callable[[], TrustBundleFiles | None],
+    queue_state: Callable[[], QueueState],
+    budget: MemoryBudget,
+    clusters: Callable[[], Iterable[ClusterReport]] = tuple,
+    *,
+    version: str = "",
+    ready: Callable[[], bool] = bool,
+    policies: Callable[[], Mapping[tuple[str, str], bool]] = dict,
+    nodes: Callable[[], CountsByCluster] = dict,
+    replicas: Callable[[], int] = int,
+    clock_skew: Callable[[], float] = float,
+    lost_lines: Callable[[], Mapping[str, int]] = dict,
+) -> CollectorRegistry:
+    """Return the registry of all metrics of the signer, without those of the Python process."""
+    # A series with the time of creation would double the number of series and shows nothing.
+    disable_created_metrics()  # type: ignore[no-untyped-call]
+    registry = CollectorRegistry()
+    for metric in (VERDICTS, VERDICT_SECONDS, QUEUE_SECONDS):
+        registry.register(metric)
+    registry.register(_build_info(version))
+    registry.register(_ready(ready))
+    registry.register(_Policies(policies))
+    registry.register(_Queue(queue_state))
+    registry.register(_Budget(budget))
+    registry.register(TrustAnchorMetrics(bundles))
+    registry.register(_Clusters(clusters))
+    registry.register(NodeMetrics(nodes))
+    registry.register(_replicas(replicas))
+    registry.register(_clock_skew(clock_skew))
+    registry.register(_LostLines(lost_lines))
+    return registry
+
+
+class _Queue(Collector):
+    """State of the work queue: it names the tenant and the cluster that keep the signer busy."""
+
+    def __init__(self, state: Callable[[], QueueState]) -> None:
+        self._state = state
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        state = self._state()
+        pending = GaugeMetricFamily(
+            f"{_PREFIX}_pending_requests",
+            "Requests of a cluster that are neither decided nor challenged.",
+            labels=("namespace", "cluster"),
+        )
+        for key, count in nlargest(_MAX_TENANTS, state.pending.items(), key=lambda pair: pair[1]):
+            pending.add_metric(_cluster_labels(key), count)
+        busy = GaugeMetricFamily(
+            f"{_PREFIX}_busy_workers",
+            "Workers that reconcile requests of a namespace's clusters.",
+            labels=("namespace",),
+        )
+        for namespace, workers in state.busy_workers.items():
+            busy.add_metric((namespace,), workers)
+        breakers = GaugeMetricFamily(
+            f"{_PREFIX}_circuit_breaker_open",
+            "1 while the API server of a cluster is so slow that it gets one worker at most.",
+            labels=("namespace", "cluster"),
+        )
+        for key in sorted(state.open_breakers, key=_cluster_labels)[:_MAX_TENANTS]:
+            breakers.add_metric(_cluster_labels(key), 1.0)
+        depth = GaugeMetricFamily(
+            f"{_PREFIX}_queue_depth", "Requests that are ready and wait for a worker."
+        )
+        depth.add_metric((), state.ready)
+        yield from (pending, busy, breakers, depth)
+
+
+class _Budget(Collector):
+    """Memory of the caches by tenant, for the tenants with the largest values."""
+
+    def __init__(self, budget: MemoryBudget) -> None:
+        self._budget = budget
+
+    def collect(self) -> Iterator[Metric]:
+        used = GaugeMetricFamily(
+            f"{_PREFIX}_cache_bytes",
+            "Memory of cached objects of a namespace's clusters.",
+            labels=("namespace",),
+        )
+        refused = CounterMetricFamily(
+            f"{_PREFIX}_cache_refused_objects",
+            "Objects of a namespace that its memory budget refused.",
+            labels=("namespace",),
+        )
+        for namespace, value in _largest(self._budget.used()):
+            used.add_metric((namespace,), value)
+        for namespace, value in _largest(self._budget.refused()):
+            refused.add_metric((namespace,), value)
+        yield from (used, refused)
+
+
+def _largest(values: Mapping[str, int]) -> list[tuple[str, int]]:
+    return nlargest(_MAX_TENANTS, values.items(), key=lambda pair: pair[1])
+
+
+def _cluster_labels(key: ClusterKey) -> tuple[str, str]:
+    return key.namespace, str(key)
+
+
+class _Clusters(Collector):
+    """Which Clusters are served; of very many, those first that are not."""
+
+    def __init__(self, reports: Callable[[], Iterable[ClusterReport]]) -> None:
+        self._reports = reports
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        served = GaugeMetricFamily(
+            f"{_PREFIX}_cluster_served",
+            "1 if requests of a Cluster of this replica, selected or opted in, are decided.",
+            labels=("namespace", "cluster", "reason"),
+        )
+        reachable = GaugeMetricFamily(
+            f"{_PREFIX}_cluster_reachable",
+            "1 if the API server of an opted-in Cluster of this replica answers it.",
+            labels=("namespace", "cluster"),
+        )
+        expiry = GaugeMetricFamily(
+            f"{_PREFIX}_kubeconfig_not_after_seconds",
+            "When the client certificate of a Cluster's kubeconfig Secret expires, as Unix time.",
+            labels=("namespace", "cluster"),
+        )
+        for report in nsmallest(_MAX_CLUSTERS, self._reports(), key=_unserved_first):
+            labels = _cluster_labels(report.key)
+            if report.credential_expiry is not None:
+                expiry.add_metric(labels, report.credential_expiry.timestamp())
+            served.add_metric((*labels, "" if report.served else report.state), report.served)
+            reachable.add_metric(labels, report.reachable)
+        yield from (served, reachable, expiry)
+
+
+class _Policies(Collector):
+    """Whether the policies that were read last are in force."""
+
+    def __init__(self, validity: Callable[[], Mapping[tuple[str, str], bool]]) -> None:
+        self._validity = validity
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        valid = GaugeMetricFamily(
+            f"{_PREFIX}_policy_valid",
+            "1 if the present content of the policy file or policy object is valid.",
+            labels=("source", "policy"),
+        )
+        for labels, is_valid in sorted(self._validity().items()):
+            valid.add_metric(labels, is_valid)
+        yield valid
+
+
+def _build_info(version: str) -> Gauge:
+    gauge = Gauge(
+        f"{_PREFIX}_build_info", "Always 1; the version of the signer.", ("version",), registry=None
+    )
+    gauge.labels(version).set(1)
+    return gauge
+
+
+def _ready(is_ready: Callable[[], bool]) -> Gauge:
+    gauge = Gauge(
+        f"{_PREFIX}_ready", "1 if this replica serves Clusters, as /readyz says.", registry=None
+    )
+    gauge.set_function(is_ready)
+    return gauge
+
+
+def _replicas(count: Callable[[], int]) -> Gauge:
+    gauge = Gauge(
+        f"{_PREFIX}_replicas",
+        "Replicas that share the Clusters; 0 while this replica serves every Cluster.",
+        registry=None,
+    )
+    gauge.set_function(count)
+    return gauge
+
+
+def _clock_skew(seconds: Callable[[], float]) -> Gauge:
+    gauge = Gauge(
+        f"{_PREFIX}_clock_skew_seconds",
+        "By how much the clock of this machine is ahead of the management API server's.",
+        registry=None,
+    )
+    gauge.set_function(seconds)
+    return gauge
+
+
+def _unserved_first(report: ClusterReport) -> tuple[bool, str, str]:
+    return report.served, *_cluster_labels(report.key)
+
+
+class _LostLines(Collector):
+    """Lines of the log that could not be written."""
+
+    def __init__(self, lost: Callable[[], Mapping[str, int]]) -> None:
+        self._lost = lost
+
+    def collect(self) -> Iterator[Metric]:
+        lines = CounterMetricFamily(
+            f"{_PREFIX}_log_lines_lost",
+            "Lines of the log that were lost because it could not be written.",
+            labels=("kind",),
+        )
+        for kind, count in self._lost().items():
+            lines.add_metric((kind,), count)
+        yield lines

@@ -1,0 +1,91 @@
+"""Metrics of the configured trust anchors: when they expire, and whether their files are valid."""
+
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from typing import Final
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from signer.trust_bundles import TrustBundleFiles
+from signer.verify.x509.lenient_der import Element, children, oid, single_element
+from signer.verify.x509.trust_anchors import Crl, TrustAnchor
+
+_PREFIX: Final = "node_attestation"
+_FINGERPRINT: Final = 16
+"""Hex digits of a certificate's SHA-256. They distinguish a root from its successor."""
+_NAMES: Final = {
+    "2.5.4.3": "CN",
+    "2.5.4.6": "C",
+    "2.5.4.7": "L",
+    "2.5.4.8": "ST",
+    "2.5.4.10": "O",
+    "2.5.4.11": "OU",
+}
+"""Attribute types of RFC 4514, section 3. Others are shown as OID."""
+
+
+class TrustAnchorMetrics(Collector):
+    """Expiry of the trust anchors that are in use."""
+
+    def __init__(self, bundles: Callable[[], TrustBundleFiles | None]) -> None:
+        self._bundles = bundles
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield the metrics of the files in their present state."""
+        expiry = GaugeMetricFamily(
+            f"{_PREFIX}_trust_anchor_not_after_seconds",
+            "When a configured authority expires, as Unix time.",
+            labels=("policy", "subject", "fingerprint"),
+        )
+        update = GaugeMetricFamily(
+            f"{_PREFIX}_revocation_list_next_update_seconds",
+            "nextUpdate of a configured revocation list, as Unix time; 0 if the list has none.",
+            labels=("policy", "source"),
+        )
+        invalid = GaugeMetricFamily(
+            f"{_PREFIX}_trust_anchors_invalid",
+            "1 while the files of a policy are invalid and their last valid content is in use.",
+            labels=("policy",),
+        )
+        unmatched = GaugeMetricFamily(
+            f"{_PREFIX}_revocation_lists_unmatched",
+            "Configured revocation lists of a policy that none of its authorities has signed.",
+            labels=("policy",),
+        )
+        files = self._bundles()
+        for policy, anchors in sorted(files.current.items()) if files is not None else ():
+            for anchor in (*anchors.roots, *anchors.intermediates):
+                labels = (policy, _subject(anchor), _fingerprint(anchor))
+                expiry.add_metric(labels, anchor.fields.not_after.timestamp())
+            for crl in anchors.revocation_lists:
+                update.add_metric((policy, crl.source), _next_update(crl))
+            invalid.add_metric((policy,), float(files is not None and policy in files.invalid))
+            unmatched.add_metric((policy,), len(anchors.unmatched_lists))
+        yield from (expiry, update, invalid, unmatched)
+
+
+def _subject(anchor: TrustAnchor) -> str:
+    """Return the subject in a readable form, empty if it cannot be parsed."""
+    try:
+        relative_names = [
+            children(part) for part in children(single_element(anchor.fields.subject))
+        ]
+        parts = [children(attribute) for name in relative_names for attribute in name]
+        return ", ".join(_attribute(kind, value) for kind, value, *_ in parts)
+    except ValueError:
+        return ""
+
+
+def _attribute(kind: Element, value: Element) -> str:
+    _, content, _ = value
+    return f"{_NAMES.get(oid(kind), oid(kind))}={content.decode('utf-8', errors='replace')}"
+
+
+def _fingerprint(anchor: TrustAnchor) -> str:
+    return sha256(anchor.fields.der).hexdigest()[:_FINGERPRINT]
+
+
+def _next_update(crl: Crl) -> float:
+    end = crl.loaded.next_update_utc
+    return 0.0 if end is None else end.timestamp()

@@ -1,0 +1,164 @@
+"""Ready items in fair order, and how many workers each tenant and each cluster may hold.
+
+Turns: tenants (namespaces of the management cluster) take turns, then the clusters of a tenant,
+then the kinds of requests of a cluster, then the requesters of a kind. A flood of one requester
+delays the other items of that requester, and a slow cluster delays only its own items.
+
+Kinds: a challenge must be answered and verified within 15 minutes (C1). If 10,000 offers had their
+turns before the first answer, the signer could write more challenges than it has time to verify
+answers. Since answers take turns with offers, it writes challenges only as fast as it verifies
+answers, whatever its speed. Requests of nodes take turns with those of other requesters, so that a
+renewal does not wait for all nodes that join. A requester who pretends to answer gets the turns of
+one requester among those who answer.
+
+Workers: the rule of `signer.fairness.turns` has a second level here. An item starts only while `its
+tenant's workers + its cluster's workers < free workers`, which leaves room for the other clusters
+of a tenant.
+
+A cluster whose calls hang is limited further, by its circuit breaker.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from common.names import NODE_USER_PREFIX
+from signer.fairness.circuit_breaker import BreakerState, CircuitBreaker
+from signer.fairness.turns import Turns
+from signer.model import ClusterKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """One CSR of one cluster."""
+
+    cluster: ClusterKey
+    requester: str
+    name: str
+    is_probable_answer: bool = False
+    """Whether the request seems to answer a challenge. A wrong guess changes only its turn."""
+
+    @property
+    def kind(self) -> tuple[bool, bool]:
+        """Return what takes turns in a cluster: answers and offers, of nodes and of others."""
+        return self.is_probable_answer, self.requester.startswith(NODE_USER_PREFIX)
+
+
+_Requesters = OrderedDict[str, OrderedDict[Item, None]]
+
+
+@dataclass(slots=True)
+class _Cluster:
+    """Ready items of one cluster by kind and requester, in order, and its busy workers."""
+
+    kinds: OrderedDict[tuple[bool, bool], _Requesters] = field(default_factory=OrderedDict)
+    busy: int = 0
+
+
+_Clusters = OrderedDict[ClusterKey, _Cluster]
+"""Clusters of one tenant that have ready items or busy workers."""
+
+
+class FairQueue:
+    """Ready items and busy workers. Not thread-safe: the work queue calls it under its lock."""
+
+    def __init__(self, *, workers: int, max_workers_per_cluster: int) -> None:
+        self._per_cluster = max_workers_per_cluster
+        self._turns: Turns[_Clusters] = Turns(workers, OrderedDict)
+        self._breakers: dict[ClusterKey, CircuitBreaker] = {}
+        """Those that differ from a new one."""
+
+    def push(self, item: Item) -> None:
+        """Make an item ready; one that is ready already keeps its place."""
+        clusters = self._turns.waiting(item.cluster.namespace)
+        cluster = clusters.setdefault(item.cluster, _Cluster())
+        requesters = cluster.kinds.setdefault(item.kind, OrderedDict())
+        requesters.setdefault(item.requester, OrderedDict())[item] = None
+
+    def discard(self, item: Item) -> None:
+        """Drop an item if it is ready."""
+        clusters = self._turns.waiting(item.cluster.namespace)
+        cluster = clusters.get(item.cluster, _Cluster())
+        if item in cluster.kinds.get(item.kind, _Requesters()).get(item.requester, ()):
+            self._remove(item, cluster)
+            self._forget_idle(item.cluster, clusters)
+        self._turns.forget_idle(item.cluster.namespace)
+
+    def has_next(self, now: float) -> bool:
+        """Return whether `pop` would return an item."""
+        return self._next(now) is not None
+
+    def pop(self, now: float) -> Item | None:
+        """Return the item whose turn it is, and count a busy worker for it."""
+        item = self._next(now)
+        if item is None:
+            return None
+        clusters = self._turns.waiting(item.cluster.namespace)
+        cluster = clusters[item.cluster]
+        self._turns.take(item.cluster.namespace)
+        clusters.move_to_end(item.cluster)
+        cluster.kinds.move_to_end(item.kind)
+        cluster.kinds[item.kind].move_to_end(item.requester)
+        self._remove(item, cluster)
+        cluster.busy += 1
+        return item
+
+    def release(self, item: Item) -> None:
+        """Give back the worker of an item that `pop` returned."""
+        clusters = self._turns.waiting(item.cluster.namespace)
+        clusters[item.cluster].busy -= 1
+        self._forget_idle(item.cluster, clusters)
+        self._turns.release(item.cluster.namespace)
+
+    def record_call(self, cluster: ClusterKey, *, slow: bool, now: float) -> CircuitBreaker | None:
+        """Count a call to a cluster's API server; return its breaker if the call opened it."""
+        breaker = self._breakers.get(cluster) or CircuitBreaker()
+        opened = breaker.record(failed=slow, now=now)
+        self._breakers[cluster] = breaker
+        if breaker.is_pristine:
+            del self._breakers[cluster]
+        return breaker if opened else None
+
+    def reset_breaker(self, cluster: ClusterKey) -> None:
+        """Replace the circuit breaker of a cluster by a new one, which is closed."""
+        self._breakers.pop(cluster, None)
+
+    def open_breakers(self, now: float) -> Iterator[ClusterKey]:
+        """Yield the clusters whose circuit breaker is open or half-open."""
+        for cluster, breaker in self._breakers.items():
+            if breaker.state(now) is not BreakerState.CLOSED:
+                yield cluster
+
+    def busy_by_tenant(self) -> dict[str, int]:
+        """Return how many workers each namespace holds, where it holds any."""
+        return dict(self._turns.busy)
+
+    def _next(self, now: float) -> Item | None:
+        for _, clusters in self._turns.next():
+            for key, cluster in clusters.items():
+                if cluster.kinds and self._may_start(key, cluster, now):
+                    requesters = next(iter(cluster.kinds.values()))
+                    return next(iter(next(iter(requesters.values()))))
+        return None
+
+    def _may_start(self, key: ClusterKey, cluster: _Cluster, now: float) -> bool:
+        breaker = self._breakers.get(key)
+        most = self._per_cluster if breaker is None else breaker.max_workers(self._per_cluster, now)
+        held = self._turns.busy[key.namespace] + cluster.busy
+        return cluster.busy < most and held < self._turns.free
+
+    @staticmethod
+    def _remove(item: Item, cluster: _Cluster) -> None:
+        requesters = cluster.kinds[item.kind]
+        ready = requesters[item.requester]
+        del ready[item]
+        if not ready:
+            del requesters[item.requester]
+        if not requesters:
+            del cluster.kinds[item.kind]
+
+    @staticmethod
+    def _forget_idle(key: ClusterKey, clusters: _Clusters) -> None:
+        """Forget a cluster without items and workers."""
+        if not clusters[key].kinds and not clusters[key].busy:
+            del clusters[key]

@@ -1,0 +1,138 @@
+"""Answers: verifies one, writes the claims, issues the certificate, approves, and writes it."""
+
+from functools import partial
+
+from signer.controller.observability import audit
+from signer.controller.queue.workqueue import DONE, Result
+from signer.controller.reconcile.credential_lists import ClaimReader, publish_entries
+from signer.controller.reconcile.csr_state import CsrState
+from signer.controller.reconcile.refusals import report_dry_run
+from signer.controller.reports.machine_reports import ATTESTED, ATTESTED_MESSAGE
+from signer.credential_entry import entry_of
+from signer.errors import ChallengeKeyUnknown, CredentialListFull, CsrChanged
+from signer.inventory.credential_list import CredentialList
+from signer.issue.certificate import certificate_not_after, issue_certificate
+from signer.model import ChallengeKeys
+from signer.verify.answer import VerifiedAnswer, verify_answer
+from signer.verify.claimed_answer import ClaimedAnswer, make_claims, verify_unchanged_claim
+from signer.verify.requests.parse import ParsedAnswer
+from signer.verify.requests.recognize import CsrKind
+
+
+def certify_answer(current: CsrState, kind: CsrKind, answer: ParsedAnswer) -> Result:
+    """Verify an answer, write the claims, issue the certificate, approve, and write it."""
+    verified = _verify(current, kind, answer)
+    _audit_answer(current, verified)
+    current.verify_access(kind)
+    dependencies, policy, now = current.dependencies, current.policy, current.dependencies.now()
+    authority = dependencies.authorities.authority(current.cluster.key)
+    not_after = certificate_not_after(
+        lifetime=policy.certificate.lifetime, csr=current.csr, authority=authority, now=now
+    )
+    if current.is_dry_run:
+        # No requeue: until approvals are enabled again, this answer will have expired (C1).
+        report_dry_run(current, "would-issue", "would get a certificate")
+        return DONE
+    sign = partial(
+        issue_certificate,
+        verified,
+        not_after=not_after,
+        authority=authority,
+        now=now,
+        random=dependencies.random,
+    )
+    withheld = current.cluster.withheld.get_or_sign(
+        current.csr.uid, verified, authority, not_after, sign
+    )
+    listed = current.read_credential_list()
+    claimed = make_claims(
+        verified,
+        current.context(now),
+        claims=dependencies.claims,
+        certificate=withheld,
+        entry=None if listed is None else listed.entry(verified.holder.node_name),
+    )
+    for unknown in claimed.alarms:
+        current.raise_alarm(unknown, verified.machine)
+    if listed is not None and withheld.credential_id:
+        # Before the release: otherwise the node could not write with its new certificate.
+        _publish(current, listed, claimed)
+    current.audit.not_after = withheld.not_after
+    current.audit.issued_credential = withheld.credential_id
+    _release(current, claimed)
+    current.record("issued")
+    _report(current, verified, claimed)
+    return DONE
+
+
+def _publish(current: CsrState, listed: CredentialList, claimed: ClaimedAnswer) -> None:
+    """Publish the node's certificates. Without space, it gets its certificate and no entry."""
+    claims, name = current.dependencies.claims, claimed.verified.holder.node_name
+    entry = entry_of(claimed.node)
+    fits = listed.fits(name, entry)
+    live = ClaimReader(
+        node=partial(claims.attested_node, current.cluster.key), key=claims.endorsement_key
+    )
+    publish_entries(
+        current.cluster.credentials,
+        {name: entry if fits else None},
+        partial(live.next_entry, listed),
+    )
+    if not fits:
+        message = "the credential list has no space for the node, so its writes are not restricted"
+        current.raise_alarm(CredentialListFull(message), claimed.verified.machine)
+
+
+def _verify(current: CsrState, kind: CsrKind, answer: ParsedAnswer) -> VerifiedAnswer:
+    """Verify the answer; before a challenge key counts as unknown, the Secret is read."""
+    challenge_keys = current.dependencies.challenge_keys
+    try:
+        return _verify_under(current, challenge_keys.cached(), kind, answer)
+    except ChallengeKeyUnknown:
+        return _verify_under(current, challenge_keys.refresh(), kind, answer)
+
+
+def _verify_under(
+    current: CsrState, challenge_keys: ChallengeKeys, kind: CsrKind, answer: ParsedAnswer
+) -> VerifiedAnswer:
+    context = current.context(current.dependencies.now())
+    return verify_answer(current.csr, kind, answer, context, challenge_keys)
+
+
+def _audit_answer(current: CsrState, verified: VerifiedAnswer) -> None:
+    context = current.audit
+    context.machine = verified.machine.name
+    context.basis = verified.holder.basis.value
+    context.boot, context.pcrs = verified.boot, verified.pcrs
+    context.measured_boot = verified.measured_boot
+    for alarm in verified.alarms:
+        current.record(audit.ALARM, alarm)
+    context.alarms = tuple(alarm.reason for alarm in verified.alarms)
+
+
+def _release(current: CsrState, claimed: ClaimedAnswer) -> None:
+    """Approve the CSR and write the certificate; after a conflict, once more on the live CSR."""
+    try:
+        _write_certificate(current, claimed)
+    except CsrChanged:
+        current.read_live()
+        _write_certificate(current, claimed)
+
+
+def _write_certificate(current: CsrState, claimed: ClaimedAnswer) -> None:
+    """Approve the CSR unless it is approved, and write the certificate."""
+    csrs = current.cluster.csrs
+    current.reports.clear_pending_reason()
+    if "Approved" not in current.csr.conditions:
+        current.reports.csr = csrs.approve(current.csr, ATTESTED, "the TPM proved itself")
+    # Between this and the release there is only one call, so no other exchange fits in between.
+    verify_unchanged_claim(claimed, current.dependencies.claims)
+    csrs.set_certificate(current.csr, claimed.certificate)
+
+
+def _report(current: CsrState, verified: VerifiedAnswer, claimed: ClaimedAnswer) -> None:
+    """Record an Event for each alarm, and note that the Machine is attested."""
+    for alarm in (*verified.alarms, *claimed.alarms):
+        message = f"{alarm.message}; the certificate was issued"
+        current.reports.record_event(alarm.reason, message)
+    current.reports.enqueue_condition(verified.machine, ATTESTED, ATTESTED_MESSAGE, attested=True)

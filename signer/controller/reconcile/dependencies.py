@@ -1,0 +1,94 @@
+"""What reconciliations depend on."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from signer.controller.policies.active import ActivePolicies
+from signer.controller.reconcile.authorities import ClusterAuthorities
+from signer.controller.reconcile.limits import ChallengeRateLimiter, RequesterShares
+from signer.controller.reconcile.withheld_certificates import WithheldCertificates
+from signer.inventory.cluster_api.machine_status import MachineCondition
+from signer.inventory.credential_list import CredentialListClient
+from signer.inventory.replica_records.challenge_keys import ChallengeKeyStore
+from signer.model import (
+    AttestedNodeObject,
+    ClaimStore,
+    ClusterKey,
+    Csr,
+    Inventory,
+    Machine,
+    OfferedKey,
+    Refusal,
+)
+from signer.verify.platform_keys import PlatformKeySource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dependencies:
+    """Dependencies of all reconciliations, of all clusters."""
+
+    policies: ActivePolicies
+    claims: ClaimStore
+    challenge_keys: ChallengeKeyStore
+    authorities: ClusterAuthorities
+    rate_limiter: ChallengeRateLimiter
+    platforms: PlatformKeySource
+    enqueue_condition: Callable[[MachineCondition], None]
+    """Remembers the attestation of a Machine; another thread writes it."""
+    enqueue_refusal: Callable[[AttestedNodeObject, Refusal], None]
+    """Remembers why a node was refused; another thread writes it into the claim of the node."""
+    enqueue_key_request: Callable[[ClusterKey, Machine, str, Callable[[], OfferedKey]], None]
+    """Remembers an unregistered key of a Machine; another thread writes it."""
+    now: Callable[[], datetime]
+    monotonic: Callable[[], float]
+    random: Callable[[int], bytes]
+
+
+class CsrWriter(Protocol):
+    """Writes to the CSRs of one cluster. Each raises `CsrChanged` if the CSR has changed since."""
+
+    def read(self, name: str) -> Csr | None:
+        """Return the CSR as it is now."""
+
+    def may_create(self, csr: Csr, subresource: str) -> bool:
+        """Return whether RBAC allows the requester a subresource of CSRs, for the CSR's signer.
+
+        Raises `AccessReviewUnavailable` if the API server does not decide.
+        """
+
+    def annotate(self, csr: Csr, values: Mapping[str, str | None]) -> Csr:
+        """Write annotations, and remove those whose value is `None`.
+
+        Raises `AnnotationsFull` if the API server refuses their size.
+        """
+
+    def approve(self, csr: Csr, reason: str, message: str) -> Csr:
+        """Add the condition Approved."""
+
+    def deny(self, csr: Csr, reason: str, message: str) -> Csr:
+        """Add the condition Denied."""
+
+    def fail(self, csr: Csr, reason: str, message: str) -> Csr:
+        """Add the condition Failed."""
+
+    def set_certificate(self, csr: Csr, certificate: bytes) -> Csr:
+        """Write the certificate."""
+
+    def record_event(self, csr: Csr, reason: str, message: str, now: datetime) -> None:
+        """Create an Event, unless one with this reason exists for this CSR."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterContext:
+    """One workload cluster: its inventory, its CSRs, and what is remembered of its requests."""
+
+    key: ClusterKey
+    inventory: Inventory
+    csrs: CsrWriter
+    credentials: CredentialListClient
+    shares: RequesterShares
+    withheld: WithheldCertificates = field(default_factory=WithheldCertificates)
+    on_authority_failure: Callable[[], None] = lambda: None
+    """Requests that the authority of the cluster is read again, so that its state is reported."""

@@ -1,0 +1,176 @@
+"""Reports whether each Cluster is served: log, Events, metrics and the status of the policies.
+
+Each replica reports the Clusters that it serves. Without these reports, an operator would find a
+Cluster that is not served only when its nodes do not join.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Final, Protocol
+
+from common.errors import ApiServerUnavailable
+from signer.clusters.connection_problem import ConnectionProblem
+from signer.controller.policies.active import ActivePolicies
+from signer.controller.reports.cluster_state import (
+    TRANSIENT,
+    ClusterReport,
+    add_expiry,
+    report_cluster,
+)
+from signer.fairness.outbox import BATCH_SIZE, Outbox
+from signer.inventory.cluster_api.cluster import ClusterObject, cluster_reference
+from signer.kube.events import EventRecorder
+from signer.model import ClusterKey
+
+_logger = logging.getLogger(__name__)
+
+_TRANSIENT_SECONDS: Final = 30.0
+"""How long a Cluster may be in a transient state before that is reported."""
+_REPEAT_SECONDS: Final = 3600.0
+"""Seconds until an Event is written again. The API server keeps Events for an hour."""
+
+
+class Connections(Protocol):
+    """What is known of the connections to workload clusters."""
+
+    def serves(self, key: ClusterKey) -> bool:
+        """Return whether this replica serves the Cluster."""
+
+    def is_counting_replica(self) -> bool:
+        """Return whether this replica counts the Clusters of each policy."""
+
+    def opted_in_signers(self, cluster: ClusterObject) -> frozenset[str]:
+        """Return the client signers of a Cluster. Raises `ApiServerUnavailable`."""
+
+    def problem(self, key: ClusterKey) -> ConnectionProblem | None:
+        """Return why an opted-in Cluster is not served, `None` if it is."""
+
+    def credential_expiry(self, key: ClusterKey) -> datetime | None:
+        """Return when the certificate of the connection expires, `None` if it has none."""
+
+
+@dataclass(slots=True)
+class _Reported:
+    """What was reported of a Cluster, and since when it is in its present state."""
+
+    present: ClusterReport
+    since: float
+    logged: ClusterReport | None = None
+    """The report in the last log line."""
+    event: ClusterReport | None = None
+    """The report in the last Event."""
+    written: float = 0.0
+
+
+class ClusterReporter:
+    """The reports of all Clusters; only one thread may call `update`."""
+
+    def __init__(
+        self,
+        policies: ActivePolicies,
+        connections: Connections,
+        events: EventRecorder,
+        *,
+        now: Callable[[], datetime],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._reports: Sequence[ClusterReport] = ()
+        self._others: Sequence[ClusterReport] = ()
+        self._policies = policies
+        self._connections = connections
+        self._events = events
+        self._now = now
+        self._monotonic = monotonic
+        self._outbox = Outbox("event about a cluster not written", "namespace", monotonic)
+        self._reported: dict[str, _Reported] = {}
+        """By the UID of the Cluster."""
+
+    def own(self) -> Sequence[ClusterReport]:
+        """Return the present report of each Cluster that this replica serves."""
+        return self._reports
+
+    def others(self) -> Sequence[ClusterReport]:
+        """Return the reports of all other Clusters, as if their API servers answered."""
+        return self._others
+
+    def update(self, clusters: Iterable[ClusterObject]) -> None:
+        """Report every Cluster, and write Events about changes.
+
+        Raises `ApiServerUnavailable` before policies are known.
+        """
+        policies = self._policies.policies
+        reports: list[ClusterReport] = []
+        others: list[ClusterReport] = []
+        for cluster in clusters:
+            try:
+                signers = self._connections.opted_in_signers(cluster)
+            except ApiServerUnavailable:
+                continue
+            is_own = self._connections.serves(cluster.key)
+            problem = self._connections.problem(cluster.key) if is_own else None
+            report = report_cluster(cluster, signers, policies, problem)
+            if report is not None:
+                if is_own:
+                    expiry = self._connections.credential_expiry(cluster.key)
+                    reports.append(add_expiry(report, expiry, self._now()))
+                else:
+                    others.append(report)
+        self._reports, self._others = reports, others
+        self._report_changes(reports)
+
+    def _report_changes(self, reports: Sequence[ClusterReport]) -> None:
+        uids = {report.uid for report in reports}
+        self._reported = {uid: r for uid, r in self._reported.items() if uid in uids}
+        lines: Counter[str] = Counter()
+        due: list[_Reported] = []
+        for report in reports:
+            reported, now = self._reported.get(report.uid), self._monotonic()
+            if reported is None:
+                reported = self._reported[report.uid] = _Reported(report, now)
+            elif reported.present != report:
+                reported.present, reported.since = report, now
+            if not _has_lasted(reported, now):
+                continue
+            # The log does not depend on Events. A tenant may change its Clusters at any rate.
+            if reported.logged != report and lines[report.key.namespace] < BATCH_SIZE:
+                lines[report.key.namespace] += 1
+                _log(report)
+                reported.logged = report
+            if _is_due(reported, now):
+                due.append(reported)
+        self._outbox.write((r.present.key.namespace, partial(self._record, r)) for r in due)
+
+    def _record(self, reported: _Reported) -> None:
+        report = reported.present
+        if report.message or reported.event is not None:
+            reason, message = report.state, report.message
+            if report.served:
+                reason = "ClusterServed"
+                message = "; ".join(filter(None, ("the signer serves the Cluster", message)))
+            regarding = cluster_reference(report.key, report.uid)
+            self._events.record(regarding, reason, message, self._now(), warning=not report.served)
+        reported.event, reported.written = report, self._monotonic()
+
+
+def _has_lasted(reported: _Reported, now: float) -> bool:
+    return reported.present.state not in TRANSIENT or now - reported.since >= _TRANSIENT_SECONDS
+
+
+def _is_due(reported: _Reported, now: float) -> bool:
+    report, repeats = reported.present, not reported.present.served
+    return reported.event != report or (repeats and now - reported.written > _REPEAT_SECONDS)
+
+
+def _log(report: ClusterReport) -> None:
+    fields = report.key.log_fields() | {"policies": list(report.policies)}
+    if report.message:
+        fields |= {"message": report.message}
+    if report.served:
+        _logger.info("cluster served", extra={"fields": fields})
+        return
+    fields |= {"reason": report.state, "alarm": True}
+    _logger.warning("cluster not served", extra={"fields": fields})

@@ -1,0 +1,104 @@
+"""All reports to users of the management cluster: on Clusters, Machines, policies and new keys.
+
+Workers only note what they decided; one thread writes it. No verdict depends on these writes.
+"""
+
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+from signer.clusters.management_cluster import ManagementCluster
+from signer.controller.policies.sync import PolicySync
+from signer.controller.reports.cluster_events import ClusterReporter, Connections
+from signer.controller.reports.derived_conditions import (
+    CountsByCluster,
+    enqueue_bans,
+    enqueue_conditions,
+)
+from signer.controller.reports.key_request_writer import KeyRequests
+from signer.controller.reports.machine_reports import MachineReports
+from signer.controller.reports.policy_status import PolicyStatuses
+from signer.controller.reports.refusal_writer import RefusalWriter
+from signer.inventory.cluster_api.machine_status import MachineStatusClient
+from signer.inventory.custom_resources.claim_store import KubeClaimStore
+from signer.inventory.custom_resources.key_request_object import KeyRequestClient
+from signer.inventory.custom_resources.policy_object import PolicyClient
+from signer.kube.events import EventRecorder
+from signer.kube.transport.client import ApiClient
+from signer.logs import run_logged
+
+_DERIVE_SECONDS: Final = 10.0
+"""Seconds between two searches for Machines that do not show what the claim of their node says."""
+
+
+class Reports:
+    """The reports and their present state; `write` is for one thread."""
+
+    def __init__(
+        self,
+        api: ApiClient,
+        management: ManagementCluster,
+        policies: PolicySync,
+        connections: Connections,
+        *,
+        now: Callable[[], datetime],
+    ) -> None:
+        """Report on the Clusters that this replica serves, and on what belongs to them."""
+        self.clusters = ClusterReporter(
+            policies.active,
+            connections,
+            EventRecorder(api),
+            now=now,
+            monotonic=time.monotonic,
+        )
+        self.machines = MachineReports(MachineStatusClient(api), now=now, monotonic=time.monotonic)
+        self.refusals = RefusalWriter(KubeClaimStore(api), monotonic=time.monotonic)
+        self.nodes: CountsByCluster = {}
+        """The nodes of the Clusters that this replica serves."""
+        self.key_requests = KeyRequests(
+            management, KeyRequestClient(api), serves=connections.serves, monotonic=time.monotonic
+        )
+        self._policy_statuses = PolicyStatuses(PolicyClient(api), time.monotonic)
+        self._connections = connections
+        self._management = management
+        self._policies = policies
+        self._now = now
+        self._derive_at = 0.0
+
+    def write(self) -> None:
+        """Write what has changed; a report that fails does not stop the others."""
+        management = self._management
+        run_logged(self.refusals.flush, "refusals of nodes")
+        if management.has_synced():
+            run_logged(self._enqueue_bans, "report of bans")
+            if time.monotonic() >= self._derive_at:
+                self._derive_at = time.monotonic() + _DERIVE_SECONDS
+                run_logged(self._enqueue_conditions, "report of attested nodes")
+        run_logged(self.machines.flush, "report on the Machines")
+        if management.has_synced() and management.key_requests.has_synced:
+            run_logged(self.key_requests.sync, "requests of endorsement keys")
+        if management.clusters.has_synced and self._policies.active.bundles is not None:
+            run_logged(self._report_clusters, "report on the Clusters")
+            run_logged(self._report_policies, "status of the policies")
+
+    def _enqueue_bans(self) -> None:
+        enqueue_bans(self._management, self.machines.note, self._connections.serves)
+
+    def _enqueue_conditions(self) -> None:
+        self.machines.log_dropped()
+        serves = self._connections.serves
+        self.nodes = enqueue_conditions(self._management, self.machines.note, serves, self._now())
+
+    def _report_clusters(self) -> None:
+        self.clusters.update(self._management.clusters.all())
+
+    def _report_policies(self) -> None:
+        self._policy_statuses.write_all(
+            self._policies,
+            self.clusters.own(),
+            self.clusters.others(),
+            self._management.namespace,
+            self._now(),
+            counts=self._connections.is_counting_replica(),
+        )

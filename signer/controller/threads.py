@@ -1,0 +1,100 @@
+"""Threads that repeat a step, and whether all threads that matter make progress.
+
+The probes and the Lease of a replica depend on that. A replica whose threads hang would otherwise
+keep its Clusters and serve none of them.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from threading import Event, Thread
+from typing import Final
+
+from signer.logs import run_logged
+
+_logger = logging.getLogger(__name__)
+
+MAX_SECONDS: Final = 900.0
+"""Seconds for one step of a thread. A call to an API server ends within half a minute, and a step
+has several: a slow API server must not end this process."""
+
+
+class Loop:
+    """Repeats a step on a thread until `stop` is set, and then takes the last step."""
+
+    def __init__(  # noqa: PLR0913 - the last two are options
+        self,
+        name: str,
+        step: Callable[[], object],
+        *,
+        pause: Callable[[], float],
+        stop: Event,
+        last: Callable[[], object] | None = None,
+        from_start: bool = False,
+    ) -> None:
+        """Call `pause` before each step for the seconds until then.
+
+        They count from the end of the step before, or from its start.
+        """
+        self.name = name
+        self._step = step
+        self._pause = pause
+        self._stop = stop
+        self._last = last
+        self._from_start = from_start
+        self._began = 0.0
+        self._thread = Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._began = time.monotonic()
+        self._thread.start()
+
+    def join(self, seconds: float) -> None:
+        """Wait until the thread has ended, but at most this time."""
+        self._thread.join(seconds)
+
+    def is_healthy(self) -> bool:
+        """Return whether the thread runs, or must not, and its step does not take too long."""
+        if self._stop.is_set():
+            return True
+        return self._thread.is_alive() and time.monotonic() - self._began < MAX_SECONDS
+
+    def _seconds_to_wait(self) -> float:
+        passed = time.monotonic() - self._began if self._from_start else 0.0
+        return max(0.0, self._pause() - passed)
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._seconds_to_wait()):
+            self._began = time.monotonic()
+            run_logged(self._step, self.name)
+        if self._last is not None:
+            run_logged(self._last, f"end of {self.name}")
+
+
+class Health:
+    """The checks of all threads that matter; any thread may call `is_good`."""
+
+    def __init__(self, stop: Event) -> None:
+        """Expect no progress after `stop` is set."""
+        self._stop = stop
+        self._checks: dict[str, Callable[[], bool]] = {}
+        self._failing: list[str] = []
+
+    def add(self, name: str, check: Callable[[], bool]) -> None:
+        """Let the health depend on a check."""
+        self._checks[name] = check
+
+    def is_good(self) -> bool:
+        """Return whether every check is good; log an alarm when another set of checks fails."""
+        if self._stop.is_set():
+            return True
+        failing = [name for name, check in self._checks.items() if not check()]
+        if failing != self._failing:
+            self._failing = failing
+            if failing:
+                fields = {"threads": failing, "alarm": True}
+                _logger.error("threads make no progress", extra={"fields": fields})
+            else:
+                _logger.info("all threads make progress again")
+        return not failing
