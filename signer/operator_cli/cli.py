@@ -1,54 +1,79 @@
 """The entry point of `kubectl-attestation`; only this module reads argv and environment."""
 
+import importlib
+import os
+import signal
 import sys
+import time
 import traceback
+from argparse import Namespace
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from signer.operator_cli.arguments import parse_arguments
-from signer.operator_cli.completion import complete
-from signer.operator_cli.errors import EXIT_MISUSED, EXIT_UNDECIDED, CommandError
+from common.errors import AttestationError
+from signer.operator_cli.command_parser import parse_arguments
+from signer.operator_cli.completion import KUBECTL_COMPLETE, complete, complete_for_kubectl
+from signer.operator_cli.errors import EXIT_MISUSED, EXIT_UNDECIDED, CommandError, ServerUnavailable
+
+if TYPE_CHECKING:
+    from signer.operator_cli.session import Session
 
 _INTERRUPTED: Final = 130
 """As shells report SIGINT."""
+_STDERR: Final = 2
+_WATCH_SECONDS: Final = 5.0
+"""Seconds between two rounds of `--watch`."""
 
 
 def main() -> int:
-    """Run one command and return the exit status."""
+    """Run one command, or complete one for kubectl, and return the exit status."""
     program = Path(sys.argv[0]).name
+    if program == KUBECTL_COMPLETE:
+        return complete_for_kubectl(sys.argv[1:])
     complete(program)
     arguments = parse_arguments(sys.argv[1:], program)
+    _end_on_interrupt(lambda: f"{program}: interrupted; nothing was written\n")
     try:
         # The client is an extra: the node and the signer are installed without it.
-        from signer.operator_cli import dispatch, management  # noqa: PLC0415
+        from signer.operator_cli.management import api  # noqa: PLC0415
         from signer.operator_cli.output import printable  # noqa: PLC0415
         from signer.operator_cli.session import Session  # noqa: PLC0415
-    except ModuleNotFoundError as e:
+
+        command = find_command(arguments)
+    except ModuleNotFoundError as error:
         sys.stderr.write(
-            f"{program}: the module {e.name} is missing:"
+            f"{program}: the module {error.name} is missing:"
             " install the project with the extras `signer` and `operator`\n"
         )
         return EXIT_MISUSED
     session = Session(
         arguments=arguments,
-        connect=partial(management.connect, arguments.kubeconfig, arguments.context),
+        connect=partial(
+            api.connect,
+            getattr(arguments, "kubeconfig", None),
+            getattr(arguments, "context", None),
+            getattr(arguments, "as_user", None),
+        ),
         now=datetime.now(UTC),
         stdin=sys.stdin,
         stdout=sys.stdout,
         stderr=sys.stderr,
     )
+    if getattr(arguments, "watch", False):
+        _end_on_interrupt(str)
+    else:
+        _end_on_interrupt(lambda: f"{program}: interrupted; {session.interruption()}\n")
     try:
-        return dispatch.run(session)
-    except CommandError as e:
-        for line in e.message.splitlines():
+        return _run(command, session)
+    except CommandError as error:
+        for line in error.message.splitlines():
             sys.stderr.write(f"{program}: {printable(line)}\n")
-        if e.hint:
-            sys.stderr.write(f"next step: {printable(e.hint)}\n")
-        return e.status
-    except KeyboardInterrupt:
-        return _INTERRUPTED
+        if error.hint:
+            sys.stderr.write(f"next step: {printable(error.hint)}\n")
+        return error.status
     except BrokenPipeError:
         # The reader of the output, such as `head`, has ended.
         sys.stderr.close()
@@ -56,3 +81,45 @@ def main() -> int:
     except Exception:  # noqa: BLE001 - Python would exit with 1, which means no
         traceback.print_exc()
         return EXIT_UNDECIDED
+
+
+def _end_on_interrupt(message: Callable[[], str]) -> None:
+    """Let Ctrl-C print a message on stderr and end the process at once.
+
+    An exception could be lost in a library, and an orderly end could wait: for a server that does
+    not answer, or for a reader of the output.
+    """
+
+    def end(*_: object) -> None:
+        os.write(_STDERR, message().encode())
+        os._exit(_INTERRUPTED)
+
+    # A shell lets its background jobs ignore the signal.
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, end)
+
+
+def find_command(arguments: Namespace) -> "Callable[[Session], int]":
+    """Return `run` of the module that has the name of the command, and of its action if any."""
+    words = (arguments.command, getattr(arguments, "action", ""))
+    name = "_".join(filter(None, words)).replace("-", "_")
+    command: Callable[[Session], int]
+    command = importlib.import_module(f"signer.operator_cli.commands.{name}").run
+    return command
+
+
+def _run(command: "Callable[[Session], int]", session: "Session") -> int:
+    """Run the command, again and again with `--watch`; return the exit status.
+
+    Raises `CommandError`.
+    """
+    try:
+        while True:
+            status = command(session)
+            if not getattr(session.arguments, "watch", False):
+                return status
+            time.sleep(_WATCH_SECONDS)
+            session.now, session.is_first_round = datetime.now(UTC), False
+    except AttestationError as error:
+        # A reader of the signer's could not read an answer of the management cluster.
+        raise ServerUnavailable(f"{error.message} {error.detail}".strip()) from error

@@ -10,8 +10,10 @@ import sys
 from io import StringIO
 from typing import Final
 
-from signer.operator_cli.arguments import build_parser
+from signer.operator_cli.command_parser import build_parser
 
+KUBECTL_COMPLETE: Final = "kubectl_complete-attestation"
+"""The name by which kubectl runs the program for completions."""
 _NO_FILES: Final = ":4"
 """cobra's ShellCompDirectiveNoFileComp."""
 _FILES: Final = ":0"
@@ -26,11 +28,11 @@ def complete(program: str) -> None:
         argcomplete.autocomplete(build_parser(program))
 
 
-def main() -> int:
-    """Print completions as kubectl reads them."""
-    words = completions(sys.argv[1:])
+def complete_for_kubectl(words: list[str]) -> int:
+    """Print the completions of the last word as kubectl reads them; return the exit status."""
+    found = completions(words)
     sys.stdout.write(
-        "".join(f"{word}\n" for word in words) + (_NO_FILES if words else _FILES) + "\n"
+        "".join(f"{word}\n" for word in found) + (_NO_FILES if found else _FILES) + "\n"
     )
     return 0
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-import yaml
-
 from common.strict_json import format_time
+from common.yaml_text import to_yaml
 
 Document = Mapping[str, Any]
 _SEPARATOR: Final = "   "
@@ -53,8 +52,7 @@ def render_document(document: Document, output: str) -> str:
     if output == "json":
         return json.dumps(document, indent=2) + "\n"
     if output == "yaml":
-        text: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=False)
-        return text
+        return to_yaml(document)
     width = max((len(key) for key in document), default=0) + 1
     lines = (f"{key + ':':{width}} {printable(_plain(value))}" for key, value in document.items())
     return "".join(f"{line.rstrip()}\n" for line in lines)
@@ -112,6 +110,8 @@ def _label(column: Column) -> str:
 
 
 def _plain(value: object) -> str:
+    if value is None:
+        return "-"
     if isinstance(value, (list, tuple)):
         return ", ".join(map(_plain, value))
     if isinstance(value, Mapping):

@@ -1,26 +1,26 @@
 """The policies that a command works with: those of a file, or the objects of the cluster."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from signer.config import ConfigError, load_policy_file
-from signer.inventory.cluster import ClusterObject
-from signer.inventory.policy_object import POLICIES, read_policy
-from signer.operator_cli.errors import InputInvalid, ServerUnavailable
-from signer.operator_cli.management import ManagementApi
+from signer.inventory.cluster_api.cluster import ClusterObject
+from signer.inventory.custom_resources.policy_object import read_policy
+from signer.inventory.kinds import POLICIES
+from signer.operator_cli.errors import InputInvalid, Rejected, ServerUnavailable
+from signer.operator_cli.management.api import ManagementApi
+from signer.operator_cli.management.signer_state import read_signer_state
 from signer.operator_cli.session import Session
-from signer.policy import Policy, PolicySet, RefusedPolicy
+from signer.policy import Policy, PolicySet
 from signer.trust_bundles import TrustBundleInvalid, load_trust_bundle
 from signer.verify.x509.trust_anchors import TrustAnchors
 
-_NO_STATUS: Final = (
-    "no signer has written the status of a KubeletAttestationPolicy: a signer with --policy reads a"
-    " file and no objects. The Helm chart and install.yaml install such a file: give it to this"
-    " command, see docs/policies.md"
+_FROM_FILE: Final = (
+    "the signer has its policies in a file, so the KubeletAttestationPolicies have no effect"
 )
+_FILE: Final = "give the policy file of the signer to this command (docs/policies.md says how)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +35,8 @@ def read_policy_file(path: Path) -> LoadedPolicies:
     """Read a policy file as the signer does. Raises `InputInvalid` with every problem."""
     try:
         contents = load_policy_file(path)
-    except ConfigError as e:
-        raise InputInvalid("\n".join(e.problems)) from e
+    except ConfigError as error:
+        raise InputInvalid("\n".join(error.problems)) from error
     return LoadedPolicies(policies=contents.policies, anchors=contents.anchors)
 
 
@@ -45,37 +45,54 @@ def read_policy_objects(api: ManagementApi) -> PolicySet:
 
     The signer may still use an earlier version of an invalid one.
     """
-    found = [read_policy(json.dumps(body).encode()).policy for body in api.list_objects(POLICIES)]
-    return PolicySet(
-        accepted=tuple(policy for policy in found if isinstance(policy, Policy)),
-        refused=tuple(policy for policy in found if isinstance(policy, RefusedPolicy)),
-    )
+    bodies = api.list_objects(POLICIES.collection_path())
+    return PolicySet.of(read_policy(body).policy for body in bodies)
 
 
 def load_for_cluster(api: ManagementApi, cluster: ClusterObject) -> LoadedPolicies:
     """Read the policy objects, and the trust anchors of those that select the Cluster.
 
-    Raises:
-        ServerUnavailable: the files of the trust anchors are not on this machine.
-
+    Raises `ServerUnavailable`: the files of the trust anchors are not on this machine.
     """
     policies = read_policy_objects(api)
     selecting = policies.selecting(cluster.key, cluster.labels)
     try:
         anchors = {p.name: load_trust_bundle(p) for p in selecting if isinstance(p, Policy)}
-    except TrustBundleInvalid as e:
+    except TrustBundleInvalid as error:
         raise ServerUnavailable(
-            f"the trust anchors of a policy cannot be read on this machine: {e}",
+            f"the trust anchors of a policy cannot be read on this machine: {error}",
             hint="copy the files of the signer to the same paths, or name a policy file with"
             " --policy whose paths exist here",
-        ) from e
+        ) from error
     return LoadedPolicies(policies=policies, anchors=anchors)
 
 
-def warn_if_unread(session: Session) -> None:
-    """Warn if no signer seems to read the policy objects, so that a file may be in force.
+def reads_policy_file(session: Session) -> bool:
+    """Return whether the signer has its policies in a file, as the Leases of its replicas say.
 
-    Raises `CommandError`.
+    If no replica runs or none says it, policy objects with a status show that one read them.
+    Raises `CommandError` if there is no object, either: then nothing can be known.
     """
-    if not any(body.get("status") for body in session.api.list_objects(POLICIES)):
-        session.warn(_NO_STATUS)
+    state = read_signer_state(session.api, session.arguments.signer_namespace, session.now)
+    if state.sources:
+        return state.reads_only_files
+    bodies = list(session.api.list_objects(POLICIES.collection_path()))
+    if not bodies:
+        raise Rejected(
+            "no replica of the signer runs and there is no KubeletAttestationPolicy, so it is not"
+            " known which policies the signer has",
+            hint=f"start the signer, or {_FILE}",
+        )
+    return not any(body.get("status") for body in bodies)
+
+
+def require_policy_objects(session: Session) -> None:
+    """Raise `Rejected` if the signer has its policies in a file, which only the caller has."""
+    if reads_policy_file(session):
+        raise Rejected(_FROM_FILE, hint=_FILE)
+
+
+def warn_if_unread(session: Session) -> None:
+    """Warn if the signer has its policies in a file: the objects may be for later."""
+    if reads_policy_file(session):
+        session.warn(f"{_FROM_FILE}. Next step: {_FILE}")

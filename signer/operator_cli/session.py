@@ -10,12 +10,14 @@ from threading import Event, Thread
 from typing import Final, TextIO
 
 from signer.operator_cli.errors import EXIT_OK, EXIT_UNDECIDED, Rejected
-from signer.operator_cli.management import ManagementApi
+from signer.operator_cli.management.api import ManagementApi
+from signer.operator_cli.management.snapshot import Selection, Snapshot, take_snapshot
 from signer.operator_cli.output import Column, Document, printable, render_document, render_list
-from signer.operator_cli.snapshot import Selection, Snapshot, take_snapshot
 
 _PROGRESS_AFTER: Final = 2.0
 """Seconds after which a command shows what it waits for, and between two such lines."""
+_NAMED: Final = 3
+"""Objects that are named of those that an interrupted command has written."""
 _YES: Final = frozenset({"y", "yes"})
 
 
@@ -29,13 +31,36 @@ class Session:
     stdin: TextIO
     stdout: TextIO
     stderr: TextIO
+    is_first_round: bool = field(default=True, init=False)
+    """Whether the command runs for the first time; `--watch` repeats it."""
     _doing: str = field(default="", init=False)
+    _shown: dict[tuple[str, ...], Sequence[Document]] = field(default_factory=dict, init=False)
+    """What each list had when it was printed last, by the headers of its columns."""
 
     @cached_property
     def api(self) -> ManagementApi:
         """Connect to the management cluster."""
         with self.progress("connecting to the management cluster"):
-            return self.connect()
+            api = self.connect()
+        if self.is_dry_run:
+            api.dry_run = True
+        return api
+
+    @property
+    def is_dry_run(self) -> bool:
+        """Return whether the API server shall only check what the command would write."""
+        return getattr(self.arguments, "dry_run", "none") == "server"
+
+    def interruption(self) -> str:
+        """Return, as a phrase, what the command has written, before it was interrupted."""
+        api: ManagementApi | None = vars(self).get("api")
+        written = [] if api is None else api.written
+        parts = [f"written: {', '.join(written[-_NAMED:])}"] if written else []
+        if len(written) > _NAMED:
+            parts.append(f"and {len(written) - _NAMED} objects before")
+        if api is not None and api.in_doubt:
+            parts.append(f"perhaps written: {api.in_doubt}")
+        return "; ".join(parts) or "nothing was written"
 
     def snapshot(self) -> Snapshot:
         """Read the objects of the selected Clusters; warn of those that cannot be read."""
@@ -46,23 +71,51 @@ class Session:
             snapshot = take_snapshot(api, selection)
         if cluster is not None and not snapshot.clusters:
             raise Rejected(
-                f"Cluster {cluster.namespace}/{cluster.name} does not exist",
+                f"Cluster {cluster} does not exist",
                 hint="run the command `clusters` for their names",
             )
         for problem in snapshot.unreadable:
             self.warn(f"left out: {problem}")
         return snapshot
 
-    def show_list(self, documents: Sequence[Document], columns: Sequence[Column]) -> None:
-        """Print documents in the requested format."""
-        if not documents and self.arguments.output in {"table", "wide"}:
+    def show_list(
+        self,
+        documents: Sequence[Document],
+        columns: Sequence[Column],
+        name: Callable[[Document], str] = str,
+    ) -> Sequence[Document]:
+        """Print documents in the requested format, and return those that were printed.
+
+        With `--watch`, the second and each later call for these columns prints only what the one
+        before did not have. `name` returns what `-o name` prints of a document.
+        """
+        output, headers = self.arguments.output, tuple(column.header for column in columns)
+        before = self._shown.get(headers)
+        self._shown[headers] = documents
+        if before is not None:
+            documents = [document for document in documents if document not in before]
+        if output == "name":
+            self.stdout.writelines(f"{printable(name(document))}\n" for document in documents)
+        elif documents or (output in {"json", "yaml"} and before is None):
+            text = render_list(documents, columns, output)
+            is_table = output in {"table", "wide"}
+            self.stdout.write(text.partition("\n")[2] if is_table and before is not None else text)
+        elif before is None:
             self.stderr.write("nothing found\n")
-            return
-        self.stdout.write(render_list(documents, columns, self.arguments.output))
+        self.stdout.flush()
+        return documents
 
     def show_document(self, document: Document) -> None:
-        """Print one document in the requested format."""
-        self.stdout.write(render_document(document, self.arguments.output))
+        """Print one document in the requested format, unless it was printed just before."""
+        if self._shown.get(()) != [document]:
+            self.stdout.write(render_document(document, self.arguments.output))
+            self.stdout.flush()
+        self._shown[()] = [document]
+
+    def report(self, line: str) -> None:
+        """Print on stdout what was written, or would be without `--dry-run=server`."""
+        self.stdout.write(f"{line}{' (server dry run)' if self.is_dry_run else ''}\n")
+        self.stdout.flush()
 
     def warn(self, message: str) -> None:
         """Print a line on stderr."""
@@ -75,17 +128,16 @@ class Session:
         return EXIT_UNDECIDED if failures else EXIT_OK
 
     def confirm(self, consequence: str) -> None:
-        """Ask before something that ends a node's service.
+        """Show what a command is going to change, and ask unless `--yes` or a dry run is given.
 
-        Raises:
-            Rejected: the operator declines, or cannot be asked.
-
+        Raises `Rejected`: the operator declines, or cannot be asked.
         """
-        if self.arguments.yes:
+        self.stderr.writelines(f"{printable(line)}\n" for line in consequence.splitlines())
+        if self.arguments.yes or self.is_dry_run:
             return
         if not self.stdin.isatty():
-            raise Rejected(f"not confirmed: {consequence}", hint="add --yes to confirm")
-        self.stderr.write(f"{printable(consequence)}\nContinue? [y/N] ")
+            raise Rejected("not confirmed: nothing was changed", hint="add --yes to confirm")
+        self.stderr.write("Continue? [y/N] ")
         self.stderr.flush()
         if self.stdin.readline().strip().lower() not in _YES:
             raise Rejected("not confirmed: nothing was changed")

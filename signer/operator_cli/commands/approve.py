@@ -2,13 +2,18 @@
 
 from signer.model import EndorsementKeyObject, EndorsementKeyRequest, OfferedKey
 from signer.operator_cli.commands.register import register
-from signer.operator_cli.errors import EXIT_OK, Rejected
-from signer.operator_cli.key_requests import choose_key, key_documents, read_key_requests
-from signer.operator_cli.keys import KeyRegistration, PublicEndorsementKey
+from signer.operator_cli.errors import EXIT_OK, InputInvalid, Rejected
+from signer.operator_cli.keys.endorsement_key_objects import held_elsewhere, registered_elsewhere
+from signer.operator_cli.keys.key_input import (
+    KeyRegistration,
+    PublicEndorsementKey,
+    parse_digest,
+)
+from signer.operator_cli.keys.key_request_list import choose_key, key_documents, read_key_requests
+from signer.operator_cli.management.snapshot import Selection, Snapshot, take_snapshot
 from signer.operator_cli.output import render_document
 from signer.operator_cli.session import Session
-from signer.operator_cli.snapshot import Selection, Snapshot, take_snapshot
-from signer.verify.offered_key import TRUSTED
+from signer.verify.machines.offered_key import TRUSTED
 
 
 def run(session: Session) -> int:
@@ -21,17 +26,24 @@ def run(session: Session) -> int:
         snapshot = take_snapshot(session.api, Selection(cluster=request.cluster))
     machine = f"{request.cluster.namespace}/{request.name}"
     _require_machine(request, snapshot)
-    _require_free(snapshot.keys.get(key.name), request)
+    registration = _registration(request, key)
+    _require_free(snapshot.keys.get(key.name), registration)
+    if arguments.yes and key.name not in map(parse_digest, (arguments.target, arguments.key or "")):
+        raise InputInvalid(
+            f"--yes must follow the key of machine {machine}, with all 64 digits",
+            hint="take it from the machine or its vendor: an offer can name any key",
+        )
     document = next(d for d in key_documents(request) if d["endorsementKey"] == key.name)
     session.stderr.write(render_document(document, "table"))
     if key.certificate != TRUSTED:
         session.warn("the endorsement certificate is not trusted: it can name any vendor")
     session.confirm(
-        f"No offer is proved: compare the key with the one that machine {machine} or its vendor"
-        " gives. After the approval, the TPM with this key can join as this Machine."
+        "No offer is proved, and all of the above may be false: compare the key with the one that"
+        f" machine {machine} or its vendor gives. After the approval, the TPM with this key can"
+        " join as this Machine."
     )
-    outcome = register(session, _registration(request, key))
-    session.stdout.write(f"EndorsementKey {key.name}: {outcome}, registered for {machine}\n")
+    outcome = register(session, registration)
+    session.report(f"EndorsementKey {key.name}: {outcome}, registered for {machine}")
     return EXIT_OK
 
 
@@ -55,28 +67,17 @@ def _require_machine(request: EndorsementKeyRequest, snapshot: Snapshot) -> None
         )
 
 
-def _require_free(key: EndorsementKeyObject | None, request: EndorsementKeyRequest) -> None:
+def _require_free(key: EndorsementKeyObject | None, wanted: KeyRegistration) -> None:
     """Raise if another machine has the key: an offer can name the key of any TPM."""
     if key is None:
         return
-    cluster, held_by = request.cluster, key.held_by
-    if held_by is not None and (
-        (held_by.cluster, held_by.provider_id) != (cluster, request.provider_id)
-    ):
-        place = f"{held_by.cluster.namespace}/{held_by.cluster.name}"
+    held = held_elsewhere(key, wanted)
+    if held is not None:
         raise Rejected(
-            f"node {held_by.node_name} of Cluster {place} holds the key {key.name}",
+            held,
             hint="if the machine was moved, delete its former Machine or run the command `release`,"
             " then use the command `register`",
         )
-    for entry in key.registered_for:
-        if entry.cluster != cluster or (
-            entry.provider_id not in {None, request.provider_id}
-            or entry.machine_name not in {None, request.name}
-        ):
-            place = f"{entry.cluster.namespace}/{entry.cluster.name}"
-            other = entry.machine_name or entry.provider_id or entry.node_name
-            raise Rejected(
-                f"the key {key.name} is registered for {other} of Cluster {place}",
-                hint="use the command `register` if the TPM belongs to both",
-            )
+    registered = registered_elsewhere(key, wanted)
+    if registered is not None:
+        raise Rejected(registered, hint="use the command `register` if the TPM belongs to both")

@@ -1,29 +1,37 @@
-"""`ban` and `unban`: ends all certificates of a TPM, and lifts that."""
+"""`ban`: no more certificates are issued for a TPM."""
 
 from signer.kube.decode import Json
-from signer.operator_cli.ended_credentials import await_end_of_credentials
-from signer.operator_cli.endorsement_keys import (
+from signer.operator_cli.errors import EXIT_OK
+from signer.operator_cli.keys.ended_credentials import (
+    await_end_of_credentials,
+    describe_certificate,
+    warn_if_certificates_stay,
+)
+from signer.operator_cli.keys.endorsement_key_objects import (
     KeyBody,
     change_key,
-    describe_holder,
+    describe_key,
     find_key,
     is_banned,
     read_key_body,
 )
-from signer.operator_cli.errors import EXIT_OK, Rejected
-from signer.operator_cli.output import time_text
+from signer.operator_cli.output import printable, time_text
 from signer.operator_cli.session import Session
 
 
-def run_ban(session: Session) -> int:
-    """Ban a key; one that is not on record is recorded as banned."""
-    name = find_key(session.api, session.arguments.key)
+def run(session: Session) -> int:
+    """Ban a key; create its object if there is none."""
+    name = find_key(session.api, session.arguments.key).name
     body = read_key_body(session.api, name) or {}
-    if not is_banned(body):
-        end = "ends at once for writes" if session.arguments.now else "stays valid until it expires"
+    if session.arguments.now:
+        warn_if_certificates_stay(session, name)
+    certificate = describe_certificate(session, body)
+    if is_banned(body):
+        session.stderr.write(f"{printable(certificate)}\n")
+    else:
         session.confirm(
-            f"EndorsementKey {name}: {describe_holder(body)}. After the ban, it gets no certificate"
-            f" in any Cluster. A certificate that it has {end}."
+            f"EndorsementKey {name}: {describe_key(body)}. After the ban, no more certificates are"
+            f" issued for this key in any Cluster. {certificate}"
         )
     ban = ban_fields(session)
 
@@ -32,8 +40,10 @@ def run_ban(session: Session) -> int:
 
     outcome = change_key(session.api, name, set_ban)
     done = "was banned before" if outcome == "unchanged" else "banned"
-    session.stdout.write(f"EndorsementKey {name}: {done}\n")
-    return await_end_of_credentials(session, name) if session.arguments.now else EXIT_OK
+    session.report(f"EndorsementKey {name}: {done}")
+    if not session.arguments.now or session.is_dry_run:
+        return EXIT_OK
+    return await_end_of_credentials(session, name)
 
 
 def ban_fields(session: Session) -> dict[str, str]:
@@ -43,18 +53,3 @@ def ban_fields(session: Session) -> dict[str, str]:
         "by": session.api.username[:256],
         "since": time_text(session.now) or "",
     }
-
-
-def run_unban(session: Session) -> int:
-    """Lift the ban of a key."""
-    name = find_key(session.api, session.arguments.key)
-    if read_key_body(session.api, name) is None:
-        raise Rejected(f"EndorsementKey {name} is not on record")
-
-    def lift(body: KeyBody) -> Json | None:
-        return {"banned": None} if is_banned(body) else None
-
-    outcome = change_key(session.api, name, lift)
-    done = "was not banned" if outcome == "unchanged" else "ban lifted"
-    session.stdout.write(f"EndorsementKey {name}: {done}\n")
-    return EXIT_OK

@@ -1,30 +1,38 @@
-"""`clusters`: the Clusters, whether they have opted in, and whether their API server answers."""
+"""`clusters`: the Clusters, whether the signer serves them, and whether their servers answer."""
 
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
 from common.names import CLIENT_SIGNER
-from signer.inventory.cluster import ClusterObject
+from signer.inventory.cluster_api.cluster import ClusterObject
+from signer.inventory.custom_resources.policy_object import SERVED
+from signer.inventory.kinds import CAPI
 from signer.model import ClusterKey
+from signer.operator_cli.checks.signer_checks import read_signer, warn_of_signer
 from signer.operator_cli.errors import EXIT_OK
+from signer.operator_cli.management.signer_state import SignerState
+from signer.operator_cli.management.snapshot import Snapshot
 from signer.operator_cli.output import Column, Document, field
-from signer.operator_cli.pending_requests import PendingRequest, read_pending, unanswered
 from signer.operator_cli.session import Session
-from signer.operator_cli.snapshot import Snapshot
-from signer.operator_cli.workloads import Unreachable, for_each_workload
+from signer.operator_cli.workloads.pending_requests import PendingRequest, read_pending, unanswered
+from signer.operator_cli.workloads.workload_reader import Unreachable, for_each_workload
 
 COLUMNS = (
     Column("NAMESPACE", field("namespace")),
-    Column("NAME", field("name")),
+    Column("NAME", field("cluster")),
     Column("OPTED-IN", field("optedIn")),
+    Column("SERVED", lambda d: "yes" if d["state"] == SERVED else d["state"]),
     Column("MACHINES", field("machines")),
     Column("ATTESTED", field("attestedNodes")),
     Column("PENDING", field("pendingRequests")),
     Column("API-SERVER", field("apiServer")),
+    Column("MESSAGE", field("message"), wide=True),
     Column("SIGNERS", field("clientSigners"), wide=True),
 )
 
+UNKNOWN: Final = "Unknown"
+"""State of a Cluster of which no replica has written one."""
 _NOT_READ: Final[Document] = {"pendingRequests": None, "apiServer": None}
 """State of a Cluster that has not opted in: nothing connects to it."""
 
@@ -32,6 +40,7 @@ _NOT_READ: Final[Document] = {"pendingRequests": None, "apiServer": None}
 def run(session: Session) -> int:
     """Print one line for each Cluster."""
     snapshot = session.snapshot()
+    signer = read_signer(session)
     opted_in = snapshot.opted_in()
     results = for_each_workload(session, opted_in, lambda client, _: read_pending(client))
     workloads = {
@@ -39,12 +48,13 @@ def run(session: Session) -> int:
         for c, result in zip(opted_in, results, strict=True)
     }
     machines = Counter(m.cluster for m in snapshot.machines)
-    nodes = Counter(n.cluster for n in snapshot.nodes)
+    nodes = Counter(n.cluster for n in snapshot.nodes if snapshot.holds_key(n))
     documents: list[Document] = [
         {
             "namespace": cluster.key.namespace,
-            "name": cluster.key.name,
+            "cluster": cluster.key.name,
             "optedIn": opt_in_state(cluster, snapshot),
+            **_signer_fields(cluster, snapshot, signer),
             "clientSigners": sorted(snapshot.signers[cluster.key]),
             "machines": machines[cluster.key],
             "attestedNodes": nodes[cluster.key],
@@ -52,8 +62,17 @@ def run(session: Session) -> int:
         }
         for cluster in _sorted(snapshot.clusters)
     ]
-    session.show_list(documents, COLUMNS)
+    session.show_list(documents, COLUMNS, lambda d: f"cluster.{CAPI}/{d['cluster']}")
+    warn_of_signer(session, signer, snapshot)
     return EXIT_OK
+
+
+def _signer_fields(cluster: ClusterObject, snapshot: Snapshot, signer: SignerState) -> Document:
+    """Return the signer's own view of a Cluster; only an opted-in Cluster has one."""
+    if not snapshot.signers[cluster.key]:
+        return {"state": None, "message": None}
+    written = signer.of_cluster(cluster)
+    return {"state": written.get("state", UNKNOWN), "message": written.get("message")}
 
 
 def opt_in_state(cluster: ClusterObject, snapshot: Snapshot) -> str:

@@ -1,66 +1,67 @@
 """`explain`: replays a request of a live workload cluster, check by check.
 
-It reads what the signer would read, and writes nothing. `node-attestation-signer verify` does the
-same with files.
+It reads what the signer would read, and writes nothing. `node-attestation-signer explain` does
+the same with files.
 """
 
 import json
 from collections.abc import Iterator
 from contextlib import closing
-from http import HTTPStatus
-from typing import Final
-from urllib.parse import quote
 
 from common.errors import AttestationError
 from signer.explain.command import explain_requests
 from signer.explain.manifests import FilesInvalid
-from signer.explain.offline_inventory import Dump
-from signer.inventory.challenge_keys import SECRET_NAME, keys_from_secret
-from signer.inventory.claims import ATTESTED_NODES, ENDORSEMENT_KEYS
-from signer.inventory.cluster import ClusterObject
-from signer.inventory.machine import KUBEADM_CONFIG, Reference
-from signer.kube.client import ApiClient
-from signer.kube.csrs import CSRS, read_csr
-from signer.kube.discovery import collection_path, namespaced_path
+from signer.explain.offline_inventory import OfflineObjects
+from signer.inventory.cluster_api.cluster import ClusterObject
+from signer.inventory.cluster_api.references import Reference
+from signer.inventory.kinds import (
+    ATTESTED_NODES,
+    CLUSTER,
+    ENDORSEMENT_KEYS,
+    KUBEADM_CONFIG,
+    MACHINE,
+    MACHINE_POOL,
+)
+from signer.inventory.replica_records.challenge_keys import SECRET_NAME, keys_from_secret
+from signer.kube.csrs import read_csr
+from signer.kube.discovery import find_resource
+from signer.kube.resources import CLUSTER_ROLE_BINDINGS, CSRS, NODES, SERVICES
+from signer.kube.transport.client import ApiClient
 from signer.model import ChallengeKeys, ClusterKey, Csr
 from signer.operator_cli.errors import Rejected, ServerUnavailable
-from signer.operator_cli.management import ManagementApi
+from signer.operator_cli.management.api import ManagementApi
+from signer.operator_cli.management.snapshot import find_referenced
 from signer.operator_cli.output import printable
-from signer.operator_cli.policies import load_for_cluster, read_policy_file, warn_if_unread
+from signer.operator_cli.policies import load_for_cluster, read_policy_file, require_policy_objects
 from signer.operator_cli.session import Session
-from signer.operator_cli.snapshot import CAPI, find_referenced
-from signer.operator_cli.workloads import (
+from signer.operator_cli.workloads.workload_reader import (
     Body,
     connect_workload,
     list_workload,
-    parse_object,
+    read_body,
     read_named_secret,
     reading_workload,
 )
 
-_NODES: Final = "/api/v1/nodes"
-_BINDINGS: Final = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
-_SERVICE: Final = "/api/v1/namespaces/default/services/kubernetes"
-
 
 def run(session: Session) -> int:
-    """Print the report of `verify`; the exit status is the verdict."""
+    """Print the report; the exit status is the verdict."""
     arguments = session.arguments
     snapshot = session.snapshot()
     [cluster] = snapshot.clusters
     with session.progress("reading the objects that the verdict depends on"):
         csr, workload = _read_workload(session.api, cluster, arguments.csr)
-        dump = _dump([*_management_bodies(session.api, cluster.key), *workload])
+        objects = _offline_objects([*_management_bodies(session.api, cluster.key), *workload])
         keys = _challenge_keys(session) if arguments.challenge_keys else None
         if arguments.policy is None:
-            warn_if_unread(session)
+            require_policy_objects(session)
             loaded = load_for_cluster(session.api, cluster)
         else:
             loaded = read_policy_file(arguments.policy)
     try:
         report, status = explain_requests(
             [csr],
-            dump,
+            objects,
             policies=loaded.policies,
             anchors=loaded.anchors,
             cluster=cluster.key,
@@ -68,11 +69,10 @@ def run(session: Session) -> int:
             now=session.now,
             json=arguments.output == "json",
         )
-    except FilesInvalid as e:
-        raise ServerUnavailable("\n".join(e.problems)) from e
+    except FilesInvalid as error:
+        raise ServerUnavailable("\n".join(error.problems)) from error
     if arguments.output == "table":
-        # The flag of `verify` has another name. Names in the report are the tenant's.
-        report = report.replace("(--challenge-key-secret)", "(--challenge-keys)")
+        # Names in the report are the tenant's.
         report = "\n".join(map(printable, report.split("\n")))
     session.stdout.write(report)
     return status
@@ -81,8 +81,8 @@ def run(session: Session) -> int:
 def _read_workload(api: ManagementApi, cluster: ClusterObject, name: str) -> tuple[Csr, list[Body]]:
     """Return the request, and the objects of the workload cluster."""
     with reading_workload(cluster), closing(connect_workload(api, cluster)) as client:
-        csr = client.get(f"{CSRS}/{quote(name, safe='')}", accepted=(200, 404))
-        if csr.status != HTTPStatus.OK:
+        csr = client.find(CSRS.object_path(name))
+        if csr is None:
             raise Rejected(
                 f"the request {name} does not exist in the workload cluster",
                 hint="run the command `pending -o wide` for the names of requests",
@@ -91,27 +91,26 @@ def _read_workload(api: ManagementApi, cluster: ClusterObject, name: str) -> tup
 
 
 def _workload_bodies(client: ApiClient) -> Iterator[Body]:
-    rbac = "rbac.authorization.k8s.io/v1"
-    for path, version, kind in ((_NODES, "v1", "Node"), (_BINDINGS, rbac, "ClusterRoleBinding")):
-        for body in list_workload(client, path):
-            yield {**body, "apiVersion": version, "kind": kind}
-    service = client.get(_SERVICE, accepted=(200, 404))
-    if service.status == HTTPStatus.OK:
-        # Its kind is fixed here: the answer must not add an object of the management cluster.
-        yield {**parse_object(service.content), "apiVersion": "v1", "kind": "Service"}
+    # Each kind is fixed here: an answer must not add an object of the management cluster.
+    for resource in (NODES, CLUSTER_ROLE_BINDINGS):
+        for body in list_workload(client, resource):
+            yield body | resource.manifest()
+    service = client.find(SERVICES.object_path("kubernetes", "default"))
+    if service is not None:
+        yield service.read(read_body) | SERVICES.manifest()
 
 
 def _management_bodies(api: ManagementApi, cluster: ClusterKey) -> Iterator[Body]:
     """Yield the Cluster API objects of the namespace, what they refer to, and all claims."""
-    for path in (ENDORSEMENT_KEYS, ATTESTED_NODES):
+    for claims in (ENDORSEMENT_KEYS, ATTESTED_NODES):
         # A key's holder may be a node of another Cluster.
-        yield from api.list_objects(path)
+        yield from api.list_objects(claims.collection_path())
     references: set[Reference] = set()
-    for kind in ("Cluster", "Machine", "MachinePool"):
-        collection = collection_path(api, CAPI, kind)
-        if collection is None:
+    for kind in (CLUSTER, MACHINE, MACHINE_POOL):
+        resource = find_resource(api, kind)
+        if resource is None:
             continue
-        for body in api.list_objects(namespaced_path(collection, cluster.namespace)):
+        for body in api.list_objects(resource.collection_path(cluster.namespace)):
             references.update(_references(body))
             yield body
     for reference in sorted(references, key=str):
@@ -132,7 +131,7 @@ def _references(body: Body) -> Iterator[Reference]:
 
 
 def _referenced(api: ManagementApi, reference: Reference) -> Iterator[Body]:
-    is_bootstrap = reference.group == "bootstrap.cluster.x-k8s.io"
+    is_bootstrap = reference.group == KUBEADM_CONFIG[0]
     if is_bootstrap and (reference.group, reference.kind) != KUBEADM_CONFIG:
         return
     response = find_referenced(api, reference)
@@ -140,11 +139,11 @@ def _referenced(api: ManagementApi, reference: Reference) -> Iterator[Body]:
         yield json.loads(response.content)
 
 
-def _dump(bodies: list[Body]) -> Dump:
+def _offline_objects(bodies: list[Body]) -> OfflineObjects:
     try:
-        return Dump(bodies)
-    except FilesInvalid as e:
-        raise ServerUnavailable("\n".join(e.problems)) from e
+        return OfflineObjects(bodies)
+    except FilesInvalid as error:
+        raise ServerUnavailable("\n".join(error.problems)) from error
 
 
 def _challenge_keys(session: Session) -> ChallengeKeys:
@@ -158,5 +157,5 @@ def _challenge_keys(session: Session) -> ChallengeKeys:
         )
     try:
         return keys_from_secret(secret, session.now)
-    except AttestationError as e:
-        raise ServerUnavailable(e.message) from e
+    except AttestationError as error:
+        raise ServerUnavailable(error.message) from error

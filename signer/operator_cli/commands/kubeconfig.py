@@ -10,8 +10,7 @@ import secrets
 import time
 from contextlib import closing
 from datetime import timedelta
-from typing import Any, Final
-from urllib.parse import quote
+from typing import Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -19,23 +18,28 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from signer.inventory.cluster import ClusterObject
-from signer.inventory.cluster_secret import CLUSTER_NAME_LABEL, CLUSTER_SECRET_TYPE
-from signer.inventory.kubeconfig_secret import (
+from signer.clusters.kubeconfig_secret import (
     admin_kubeconfig_name,
     read_connection,
     signer_kubeconfig_name,
 )
-from signer.kube.client import ApiClient
-from signer.kube.csrs import CSRS
-from signer.kube.discovery import collection_path
-from signer.kube.kubeconfig import Connection, parse_kubeconfig
+from signer.inventory.cluster_api.cluster import ClusterObject
+from signer.inventory.cluster_api.cluster_secret import CLUSTER_NAME_LABEL, CLUSTER_SECRET_TYPE
+from signer.inventory.kinds import CLUSTER
+from signer.kube.discovery import find_resource
+from signer.kube.resources import CSRS, SECRETS
+from signer.kube.transport.client import ApiClient
+from signer.kube.transport.kubeconfig import Connection, parse_kubeconfig
+from signer.operator_cli.checks.workload_checks import missing_permissions
 from signer.operator_cli.errors import EXIT_OK, Rejected, ServerUnavailable
-from signer.operator_cli.kubeconfigs import build_kubeconfig, encode_base64
 from signer.operator_cli.session import Session
-from signer.operator_cli.snapshot import CAPI
-from signer.operator_cli.workload_checks import missing_permissions
-from signer.operator_cli.workloads import open_client, read_named_secret, reading_workload
+from signer.operator_cli.workloads.kubeconfigs import build_kubeconfig, encode_base64
+from signer.operator_cli.workloads.workload_reader import (
+    READ_SECONDS,
+    open_client,
+    read_named_secret,
+    reading_workload,
+)
 
 GROUP: Final = "attestation.cluster.x-k8s.io:signer"
 """The group of workload-rbac.yaml."""
@@ -56,7 +60,9 @@ def run(session: Session) -> int:
     ):
         admin = read_named_secret(api, key.namespace, admin_kubeconfig_name(key))
         connection = read_connection(admin, cluster)
-        with closing(open_client(cluster, connection)) as client:
+        # The deadline of the client is for more than the wait for the certificate.
+        seconds = READ_SECONDS + _SIGNING_SECONDS
+        with closing(open_client(cluster, connection, seconds=seconds)) as client:
             private_key = ec.generate_private_key(ec.SECP256R1())
             certificate = _request_certificate(client, private_key)
     content = _kubeconfig(connection, certificate, private_key)
@@ -78,25 +84,24 @@ def _request_certificate(client: ApiClient, key: ec.EllipticCurvePrivateKey) -> 
     request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name(subject))
     pem = request.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
     name = f"{_USER}-{secrets.token_hex(8)}"
-    path = f"{CSRS}/{quote(name, safe='')}"
     spec = {
         "signerName": "kubernetes.io/kube-apiserver-client",
         "request": base64.b64encode(pem).decode(),
         "usages": ["client auth"],
         "expirationSeconds": int(_LIFETIME.total_seconds()),
     }
-    kind = {"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest"}
-    client.create(CSRS, {**kind, "metadata": {"name": name}, "spec": spec})
+    client.create(CSRS.collection_path(), CSRS.manifest(metadata={"name": name}, spec=spec))
     condition = {
         "type": "Approved",
         "status": "True",
         "reason": "KubeconfigOfSigner",
         "message": "an operator makes the kubeconfig of the attestation's signer",
     }
-    client.merge_patch(f"{path}/approval", {"status": {"conditions": [condition]}})
+    approval = CSRS.object_path(name, subresource="approval")
+    client.merge_patch(approval, {"status": {"conditions": [condition]}})
     deadline = time.monotonic() + _SIGNING_SECONDS
     while time.monotonic() < deadline:
-        status = json.loads(client.get(path).content).get("status") or {}
+        status = json.loads(client.get(CSRS.object_path(name)).content).get("status") or {}
         if status.get("certificate"):
             return base64.b64decode(status["certificate"])
         time.sleep(_POLL_SECONDS)
@@ -131,8 +136,6 @@ def _require_rights(cluster: ClusterObject, content: bytes) -> None:
 
 def _write(session: Session, cluster: ClusterObject, content: bytes) -> None:
     api, key, name = session.api, cluster.key, signer_kubeconfig_name(cluster.key)
-    collection = f"/api/v1/namespaces/{quote(key.namespace, safe='')}/secrets"
-    path = f"{collection}/{quote(name, safe='')}"
     data = {"value": base64.b64encode(content).decode()}
     present = read_named_secret(api, key.namespace, name)
     if present is not None:
@@ -141,30 +144,20 @@ def _write(session: Session, cluster: ClusterObject, content: bytes) -> None:
                 f"the Secret {key.namespace}/{name} belongs to another Cluster",
                 hint="the signer has to use the administrator's Secret of this Cluster",
             )
-        api.merge_patch(path, {"data": data})
+        api.merge_patch(SECRETS.object_path(name, key.namespace), {"data": data})
         return
-    body: dict[str, Any] = {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {
-            "name": name,
-            "labels": {CLUSTER_NAME_LABEL: key.name},
-            "ownerReferences": [_owner(session, cluster)],
-        },
-        "type": CLUSTER_SECRET_TYPE,
-        "data": data,
+    metadata = {
+        "name": name,
+        "labels": {CLUSTER_NAME_LABEL: key.name},
+        "ownerReferences": [_owner(session, cluster)],
     }
-    api.create(collection, body)
+    body = SECRETS.manifest(metadata=metadata, type=CLUSTER_SECRET_TYPE, data=data)
+    api.create(SECRETS.collection_path(key.namespace), body)
 
 
 def _owner(session: Session, cluster: ClusterObject) -> dict[str, str]:
     """Return the reference by which the Secret is moved and deleted with its Cluster."""
-    collection = collection_path(session.api, CAPI, "Cluster")
-    if collection is None:
+    resource = find_resource(session.api, CLUSTER)
+    if resource is None:
         raise Rejected("the API server serves no Clusters")
-    return {
-        "apiVersion": collection.removeprefix("/apis/").rpartition("/")[0],
-        "kind": "Cluster",
-        "name": cluster.key.name,
-        "uid": cluster.uid,
-    }
+    return resource.manifest(name=cluster.key.name, uid=cluster.uid)

@@ -4,11 +4,15 @@ from collections.abc import Iterable
 from datetime import datetime
 from functools import partial
 
-from signer.model import AttestedNodeObject
+from common.names import API_GROUP
+from signer.inventory.kinds import CAPI
+from signer.model import AttestedNodeObject, ClusterKey, attested_node_name
+from signer.node_problem import NodeProblem, find_problem
 from signer.operator_cli.errors import EXIT_OK
+from signer.operator_cli.management.snapshot import Snapshot
 from signer.operator_cli.output import SHORT_KEY, Column, Document, age, field, time_text
 from signer.operator_cli.session import Session
-from signer.operator_cli.snapshot import Snapshot
+from signer.verify.machines.claims import is_complete_claim
 
 _FIRST = (
     Column("NAMESPACE", field("namespace")),
@@ -16,6 +20,7 @@ _FIRST = (
     Column("NODE", field("node")),
     Column("MACHINE", field("machine")),
     Column("STATE", field("state")),
+    Column("REASON", field("reason")),
 )
 _LAST = (
     Column("KEY", lambda d: (d["endorsementKey"] or "")[:SHORT_KEY]),
@@ -33,18 +38,29 @@ def run(session: Session) -> int:
         Column("ATTESTED-AGO", partial(_age, "lastAttested", now)),
         Column("EXPIRES-IN", partial(_remaining, now)),
     )
-    session.show_list(documents, (*_FIRST, *times, *_LAST))
+    session.show_list(documents, (*_FIRST, *times, *_LAST), _object_name)
     return EXIT_OK
+
+
+def _object_name(document: Document) -> str:
+    """Return the AttestedNode of a node, or the Machine whose node has not attested."""
+    if document["node"] is None:
+        return f"machine.{CAPI}/{document['machine']}"
+    cluster = ClusterKey(namespace=document["namespace"], name=document["cluster"])
+    return f"attestednode.{API_GROUP}/{attested_node_name(cluster, document['node'])}"
 
 
 def _nodes(snapshot: Snapshot, now: datetime) -> Iterable[Document]:
     for node in snapshot.nodes:
+        problem = find_node_problem(node, snapshot, now)
         yield {
             "namespace": node.cluster.namespace,
             "cluster": node.cluster.name,
             "node": node.node_name,
             "machine": node.machine_name or None,
             "state": node_state(node, snapshot, now),
+            "reason": None if problem is None else problem.reason,
+            "message": None if problem is None else problem.message,
             "lastAttested": time_text(node.last_attested),
             "notAfter": time_text(node.not_after),
             "endorsementKey": node.endorsement_key,
@@ -55,16 +71,39 @@ def _nodes(snapshot: Snapshot, now: datetime) -> Iterable[Document]:
 def node_state(node: AttestedNodeObject, snapshot: Snapshot, now: datetime) -> str:
     """Return the state of a node; the first one that applies."""
     key = snapshot.keys.get(node.endorsement_key)
-    if key is not None and key.banned:
-        return "Banned"
     if key is not None and key.is_released_from(node.cluster, node.provider_id):
         return "Released"
-    if not _has_machine(node, snapshot):
+    if key is None or not snapshot.holds_key(node):
+        return "ClaimIncomplete"
+    if key.banned:
+        return "Banned"
+    if not has_machine(node, snapshot):
         return "MachineGone"
-    return "Expired" if node.not_after <= now else "Attested"
+    if node.not_after <= now:
+        return "Expired"
+    problem = find_node_problem(node, snapshot, now)
+    return "Attested" if problem is None else problem.kind.value
 
 
-def _has_machine(node: AttestedNodeObject, snapshot: Snapshot) -> bool:
+def find_node_problem(
+    node: AttestedNodeObject, snapshot: Snapshot, now: datetime
+) -> NodeProblem | None:
+    """Return what is wrong with the renewals of a node, `None` also if its claim is over."""
+    return find_problem(node, now) if has_complete_claim(node, snapshot) else None
+
+
+def has_complete_claim(node: AttestedNodeObject, snapshot: Snapshot) -> bool:
+    """Return whether a node has its key and a Machine that is not being deleted."""
+    machine = snapshot.machines_by_provider_id.get((node.cluster, node.provider_id))
+    return (
+        is_complete_claim(snapshot.keys.get(node.endorsement_key), node)
+        and has_machine(node, snapshot)
+        and not (machine is not None and machine.deleting)
+    )
+
+
+def has_machine(node: AttestedNodeObject, snapshot: Snapshot) -> bool:
+    """Return whether a Machine or a member of a pool has the provider ID of a node."""
     if (node.cluster, node.provider_id) in snapshot.machines_by_provider_id:
         return True
     return any(
@@ -85,6 +124,8 @@ def _machines(snapshot: Snapshot) -> Iterable[Document]:
                 "node": None,
                 "machine": machine.name,
                 "state": "NotAttested",
+                "reason": None,
+                "message": None,
                 "lastAttested": None,
                 "notAfter": None,
                 "endorsementKey": None,

@@ -1,15 +1,22 @@
 """`pending`: the requests of all workload clusters that wait, unknown TPMs, and the next step."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
-from signer.inventory.cluster import ClusterObject
-from signer.kube.client import ApiClient
-from signer.operator_cli.key_requests import key_documents, read_key_requests
+from common.names import API_GROUP
+from signer.errors import EndorsementKeyNotRegistered
+from signer.inventory.cluster_api.cluster import ClusterObject
+from signer.inventory.cluster_api.machine import MachineObject
+from signer.kube.transport.client import ApiClient
+from signer.operator_cli.keys.key_request_list import (
+    approval_command,
+    key_documents,
+    read_key_requests,
+)
+from signer.operator_cli.management.snapshot import Snapshot
 from signer.operator_cli.output import SHORT_KEY, Column, Document, age, field, time_text
-from signer.operator_cli.pending_requests import PendingRequest, read_pending, unanswered
 from signer.operator_cli.session import Session
-from signer.operator_cli.snapshot import Snapshot
-from signer.operator_cli.workloads import Unreachable, for_each_workload
+from signer.operator_cli.workloads.pending_requests import PendingRequest, read_pending, unanswered
+from signer.operator_cli.workloads.workload_reader import Unreachable, for_each_workload
 
 _COLUMNS = (
     Column("CLUSTER", lambda d: f"{d['namespace']}/{d['cluster']}"),
@@ -20,7 +27,7 @@ _COLUMNS = (
     Column("REASON", field("reason")),
     Column("KEY", lambda d: (d["endorsementKey"] or "")[:SHORT_KEY]),
     Column("REQUESTER", field("requester"), wide=True),
-    Column("MESSAGE", field("message"), wide=True),
+    Column("REPORTED", field("reported"), wide=True),
 )
 _PROVIDER_ID = Column("PROVIDER-ID", field("providerID"), wide=True)
 _UNKNOWN_PROVIDER_ID = Column(
@@ -30,7 +37,7 @@ _UNKNOWN_PROVIDER_ID = Column(
 _KEY_COLUMNS = (
     Column("MACHINE", lambda d: f"{d['namespace']}/{d['machine']}"),
     Column("NODE", field("node")),
-    Column("UNKNOWN-KEY", lambda d: d["endorsementKey"][:SHORT_KEY]),
+    Column("UNKNOWN-KEY", field("endorsementKey"), below=True),
     Column("CERTIFICATE", field("certificate")),
     Column("VENDOR", field("manufacturer")),
     Column("MODEL", field("model")),
@@ -39,7 +46,8 @@ _KEY_COLUMNS = (
     Column("PROVIDER-ID", field("providerID"), wide=True),
     Column("REQUESTER", field("requester"), wide=True),
 )
-_UNREGISTERED = "EndorsementKeyNotRegistered"
+PENDING = "Pending"
+"""The reason of a request about whose Machine the signer has written none."""
 _UNPROVED = (
     "These keys are what the requests offer; none is proved. Compare each with the key that the"
     " machine or its vendor gives, then run its command:"
@@ -47,19 +55,24 @@ _UNPROVED = (
 
 
 def run(session: Session) -> int:
-    """Print one line for each request and each unknown TPM, and the commands that register them."""
+    """Print one line for each request and each unknown TPM, and the commands that approve them.
+
+    Only a key that the signer recorded gets a command: `may_offer_key` allowed its requester to
+    name a key for this Machine.
+    """
     snapshot = session.snapshot()
     clusters = snapshot.opted_in()
     results = for_each_workload(session, clusters, _read)
+    unknown = [d for request in read_key_requests(session) for d in key_documents(request)]
+    recorded = {(d["namespace"], d["machine"], d["endorsementKey"]) for d in unknown}
     documents: list[Document] = []
     failures = []
     for cluster, result in zip(clusters, results, strict=True):
         if isinstance(result, Unreachable):
-            failures.append(f"{cluster.key.namespace}/{cluster.key.name}: {result.reason}")
+            failures.append(f"{cluster.key}: {result.reason}")
         else:
-            documents += _documents(cluster, result, snapshot)
+            documents += _documents(cluster, result, snapshot, recorded)
     documents.sort(key=lambda d: str(d["created"]))
-    unknown = [d for request in read_key_requests(session) for d in key_documents(request)]
     if session.arguments.output in {"json", "yaml"}:
         session.show_document({"items": documents, "unknownKeys": unknown})
     else:
@@ -72,24 +85,36 @@ def _read(client: ApiClient, _cluster: ClusterObject) -> Sequence[PendingRequest
 
 
 def _documents(
-    cluster: ClusterObject, requests: Iterable[PendingRequest], snapshot: Snapshot
+    cluster: ClusterObject,
+    requests: Iterable[PendingRequest],
+    snapshot: Snapshot,
+    recorded: Container[tuple[str, str, str]],
 ) -> Iterable[Document]:
+    namespace = cluster.key.namespace
     for request in unanswered(requests, cluster.key, snapshot):
         machine = snapshot.machines_by_provider_id.get((cluster.key, request.provider_id))
+        name = None if machine is None else machine.name
+        is_recorded = (namespace, name, request.endorsement_key) in recorded
         yield {
-            "namespace": cluster.key.namespace,
+            "namespace": namespace,
             "cluster": cluster.key.name,
             "request": request.name,
             "kind": request.kind,
             "node": request.node or None,
-            "machine": None if machine is None else machine.name,
+            "machine": name,
             "providerID": request.provider_id or None,
             "endorsementKey": request.endorsement_key or None,
-            "reason": request.reason,
-            "message": request.message or None,
+            "reason": EndorsementKeyNotRegistered.reason if is_recorded else _reason(machine),
+            "reported": request.reported or None,
             "requester": request.requester,
             "created": time_text(request.created),
         }
+
+
+def _reason(machine: MachineObject | None) -> str:
+    """Return why the node of a Machine waits, as the signer wrote it on the Machine."""
+    condition = None if machine is None else machine.attested
+    return condition.reason if condition is not None and condition.status == "False" else PENDING
 
 
 def _show_tables(
@@ -98,32 +123,23 @@ def _show_tables(
     age_column = Column("AGE", lambda d: age(d["created"], session.now))
     is_wide = session.arguments.output == "wide"
     provider_id = _PROVIDER_ID if is_wide else _UNKNOWN_PROVIDER_ID
-    session.show_list(documents, (*_COLUMNS, provider_id, age_column))
-    if unknown:
-        session.stdout.write("\n")
-        seen_column = Column("AGE", lambda d: age(d["firstSeen"], session.now))
-        session.show_list(unknown, (*_KEY_COLUMNS, seen_column))
-    commands = dict.fromkeys([*map(_approval, unknown), *_registrations(documents, unknown)])
+    seen_column = Column("AGE", lambda d: age(d["firstSeen"], session.now))
+    session.show_list(documents, (*_COLUMNS, provider_id, age_column), _request_name)
+    if not unknown:
+        return
+    if session.arguments.output == "name":
+        session.show_list(unknown, _KEY_COLUMNS, _key_request_name)
+        return
+    session.stdout.write("\n" if session.is_first_round else "")
+    shown = session.show_list(unknown, (*_KEY_COLUMNS, seen_column))
+    commands = dict.fromkeys(f"  {approval_command(key)}" for key in shown)
     if commands:
         session.stdout.write("\n".join(("", _UNPROVED, *commands, "")))
 
 
-def _approval(key: Document) -> str:
-    """Return the command; it names the key only where several were offered.
-
-    Without a key, `approve` refuses a Machine for which another key has been offered since.
-    """
-    command = f"  kubectl attestation approve {key['namespace']}/{key['machine']}"
-    return f"{command} {key['endorsementKey']}" if key["conflict"] else command
+def _request_name(request: Document) -> str:
+    return f"certificatesigningrequest.certificates.k8s.io/{request['request']}"
 
 
-def _registrations(documents: Iterable[Document], unknown: Iterable[Document]) -> Iterable[str]:
-    """Yield the commands for keys that the signer did not record."""
-    recorded = {(d["namespace"], d["machine"], d["endorsementKey"]) for d in unknown}
-    for d in documents:
-        place = (d["namespace"], d["machine"], d["endorsementKey"])
-        if d["reason"] == _UNREGISTERED and all(place) and place not in recorded:
-            yield (
-                f"  kubectl attestation register {d['endorsementKey']}"
-                f" --cluster {d['namespace']}/{d['cluster']} --machine {d['machine']}"
-            )
+def _key_request_name(key: Document) -> str:
+    return f"endorsementkeyrequest.{API_GROUP}/{key['machine']}"

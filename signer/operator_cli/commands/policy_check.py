@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from common.errors import AttestationError
-from signer.inventory.cluster import ClusterObject
+from signer.inventory.cluster_api.cluster import ClusterObject
 from signer.model import ClusterKey
 from signer.operator_cli.errors import EXIT_NEGATIVE, EXIT_OK, InputInvalid
 from signer.operator_cli.output import Column, Document, field
@@ -58,10 +58,10 @@ def _choose(session: Session, policies: PolicySet, cluster: ClusterObject) -> Po
     key = cluster.key
     try:
         return policies.for_cluster(key, cluster.labels)
-    except AttestationError as e:
+    except AttestationError as error:
         session.warn(
-            f"Cluster {key.namespace}/{key.name} gets no certificate: {e.reason}: {e.message}"
-            + (f": {e.detail}" if e.detail else "")
+            f"Cluster {key} gets no certificate: {error.reason}: {error.message}"
+            + (f": {error.detail}" if error.detail else "")
         )
         return None
 
@@ -83,7 +83,10 @@ def _document(
     policy: Policy, clusters: Sequence[ClusterKey] | None, conflicts: Sequence[ClusterKey] = ()
 ) -> Document:
     """Return what is printed of a policy; `clusters` is `None` if they are not known."""
-    document: Mapping[str, object] = {"policy": policy.name, "trust": policy.trust.value}
+    document: Mapping[str, object] = {
+        "policy": policy.name,
+        "trust": policy.endorsement_key.trust.value,
+    }
     if clusters is None:
         return {**document, "clusters": None, "problem": None}
     problem = None
@@ -95,7 +98,7 @@ def _document(
 
 
 def _names(clusters: Sequence[ClusterKey]) -> list[str]:
-    return [f"{key.namespace}/{key.name}" for key in clusters]
+    return list(map(str, clusters))
 
 
 def _refused_document(policy: RefusedPolicy) -> Document:

@@ -1,28 +1,29 @@
-"""`release`: lets the next owner of a hardware use its TPM, though the former one still exists."""
+"""`release`: lets another Machine use a TPM although the old Machine object still exists."""
 
 from signer.kube.decode import Json
-from signer.operator_cli.endorsement_keys import (
+from signer.operator_cli.errors import EXIT_OK, InputInvalid, Rejected
+from signer.operator_cli.keys.endorsement_key_objects import (
     KeyBody,
     change_key,
     describe_holder,
+    describe_key,
     find_key,
     holder_of,
     read_key_body,
     releases_of,
 )
-from signer.operator_cli.errors import EXIT_OK, InputInvalid, Rejected
 from signer.operator_cli.session import Session
 
 
 def run(session: Session) -> int:
-    """Add a Cluster, or one machine of it, to the nodes that may not use the key anymore."""
+    """Add a Cluster, or one machine of it, to the nodes that may no longer use the key."""
     arguments = session.arguments
     if arguments.cluster is None:
         raise InputInvalid("--cluster NAMESPACE/NAME of the former owner is required")
-    name = find_key(session.api, arguments.key)
+    name = find_key(session.api, arguments.key).name
     body = read_key_body(session.api, name)
     if body is None:
-        raise Rejected(f"EndorsementKey {name} is not on record: there is nothing to release")
+        raise Rejected(f"EndorsementKey {name} does not exist: there is nothing to release")
     cluster = arguments.cluster
     entry = {"clusterNamespace": cluster.namespace, "clusterName": cluster.name}
     if arguments.provider_id is not None:
@@ -35,12 +36,12 @@ def run(session: Session) -> int:
     _warn_of_other_holder(session, body)
     if add(body) is not None:
         session.confirm(
-            f"EndorsementKey {name}: {describe_holder(body)}. After the release, the nodes of"
-            f" Cluster {cluster.namespace}/{cluster.name} get no certificate with it."
+            f"EndorsementKey {name}: {describe_key(body)}. After the release, the nodes of"
+            f" Cluster {cluster} get no certificate with it."
         )
     outcome = change_key(session.api, name, add)
     done = "was released before" if outcome == "unchanged" else "released"
-    session.stdout.write(f"EndorsementKey {name}: {done}\n")
+    session.report(f"EndorsementKey {name}: {done}")
     return EXIT_OK
 
 
@@ -50,7 +51,4 @@ def _warn_of_other_holder(session: Session, body: KeyBody) -> None:
     if holder is None:
         return
     if (holder["clusterNamespace"], holder["clusterName"]) != (cluster.namespace, cluster.name):
-        session.warn(
-            f"{describe_holder(body)}: a release from Cluster {cluster.namespace}/{cluster.name}"
-            " does not end that"
-        )
+        session.warn(f"{describe_holder(body)}: a release from Cluster {cluster} does not end that")

@@ -20,20 +20,23 @@ from kubernetes.client import ApiClient, Configuration
 from kubernetes.client.exceptions import ApiException
 from kubernetes.config import ConfigException, load_kube_config
 
-from signer.kube.client import Expired, Response
-from signer.kube.decode import Json
-from signer.kube.pages import list_pages
+from common.errors import ApiServerUnavailable
+from signer.kube.decode import Json, Source, decode
+from signer.kube.pages import UNLIMITED, list_objects
+from signer.kube.resources import Resource
+from signer.kube.transport.client import MAY_BE_ABSENT, Expired, Response
 from signer.operator_cli.errors import Rejected, ServerUnavailable
 
 FIELD_MANAGER: Final = "kubectl-attestation"
 _ANONYMOUS: Final = "system:anonymous"
 _TIMEOUT: Final = (10.0, 60.0)
 """Seconds to connect, and for the next byte of an answer."""
-_PAGE_SIZE: Final = 500
 _NO_QUERY: Final[Mapping[str, str]] = MappingProxyType({})
 _JSON: Final = "application/json"
 _MERGE_PATCH: Final = "application/merge-patch+json"
-_SELF_REVIEW: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+_SELF_REVIEW: Final = Resource(
+    "authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews", namespaced=False
+)
 
 
 class ManagementApi:
@@ -41,6 +44,12 @@ class ManagementApi:
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
+        self.written: list[str] = []
+        """The objects that were written, as `plural/name`."""
+        self.in_doubt = ""
+        """The object whose write has no answer yet."""
+        self.dry_run = False
+        """Whether the API server only checks what would be written."""
 
     @property
     def server(self) -> str:
@@ -59,8 +68,8 @@ class ManagementApi:
 
     def find(self, path: str) -> Response | None:
         """Read one object, `None` if it does not exist."""
-        response = self.get(path, accepted=(HTTPStatus.OK, HTTPStatus.NOT_FOUND))
-        return None if response.status == HTTPStatus.NOT_FOUND else response
+        response = self.get(path, accepted=MAY_BE_ABSENT)
+        return response if response.succeeded else None
 
     def get_page(self, path: str, query: Mapping[str, str]) -> Response:
         """Read one page of a list. Raises `Expired` when the list can no longer be continued."""
@@ -71,30 +80,42 @@ class ManagementApi:
 
     def list_objects(self, path: str, query: Mapping[str, str] = _NO_QUERY) -> list[dict[str, Any]]:
         """Return all objects of a collection."""
-        for _ in range(2):
-            try:
-                return list(_items(self, path, query))
-            except Expired:
-                continue
-        raise ServerUnavailable(f"the list {path} expired twice before its end")
+        try:
+            return list(list_objects(self, path, _read, query=query, max_objects=UNLIMITED))
+        except ApiServerUnavailable as error:
+            message = f"{error.message} {error.detail}".strip()
+            raise ServerUnavailable(message, hint="run the command again") from error
 
     def create(self, path: str, body: Json, *, accepted: Container[int] = (201,)) -> Response:
         """Create an object."""
-        return self._call("POST", path, _written(), body=body, accepted=accepted)
+        return self._write("POST", path, body, media=_JSON, accepted=accepted)
 
     def merge_patch(self, path: str, body: Json, *, accepted: Container[int] = (200,)) -> Response:
         """Merge into an object; lists are replaced."""
-        query = _written()
-        return self._call("PATCH", path, query, body=body, media=_MERGE_PATCH, accepted=accepted)
+        return self._write("PATCH", path, body, media=_MERGE_PATCH, accepted=accepted)
 
     @cached_property
     def username(self) -> str:
         """The user that the API server recognizes by the credential."""
-        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-        review = json.loads(
-            self._call("POST", _SELF_REVIEW, {}, body=body, accepted=(201,)).content
-        )
+        path, body = _SELF_REVIEW.collection_path(), _SELF_REVIEW.manifest()
+        review = json.loads(self._call("POST", path, {}, body=body, accepted=(201,)).content)
         return str(review["status"]["userInfo"].get("username", ""))
+
+    def _write(
+        self, method: str, path: str, body: Json, *, media: str, accepted: Container[int]
+    ) -> Response:
+        """Write an object, and note it: an operator may interrupt the command at any moment."""
+        parts = path.split("/")
+        if method == "POST":
+            parts.append(body.get("metadata", {}).get("name", ""))
+        query = {"fieldManager": FIELD_MANAGER} | ({"dryRun": "All"} if self.dry_run else {})
+        # A review, which stores nothing, has no name.
+        self.in_doubt = "" if self.dry_run or not parts[-1] else "/".join(parts[-2:])
+        response = self._call(method, path, query, body=body, media=media, accepted=accepted)
+        if response.succeeded and self.in_doubt:
+            self.written.append(self.in_doubt)
+        self.in_doubt = ""
+        return response
 
     def _call(  # noqa: PLR0913 - the parts of a request
         self,
@@ -118,8 +139,8 @@ class ManagementApi:
         try:
             answer = self._client.call_api(*request, _request_timeout=_TIMEOUT)
             content = answer.read()  # type: ignore[no-untyped-call]
-        except (ApiException, urllib3.exceptions.HTTPError, OSError) as e:
-            raise self._unreachable(e) from e
+        except (ApiException, urllib3.exceptions.HTTPError, OSError) as error:
+            raise self._unreachable(error) from error
         if answer.status not in accepted:
             raise _unexpected_status(method, path, answer.status, content)
         return Response(status=answer.status, content=content)
@@ -132,14 +153,12 @@ class ManagementApi:
         )
 
 
-def connect(kubeconfig: str | None, context: str | None) -> ManagementApi:
+def connect(kubeconfig: str | None, context: str | None, user: str | None = None) -> ManagementApi:
     """Load a kubeconfig and check that the API server accepts its credential.
 
-    `None` means the files of `KUBECONFIG` or the default file, and the current context.
-
-    Raises:
-        ServerUnavailable: the kubeconfig has no usable credential, or the server does not answer.
-
+    `None` means the files of `KUBECONFIG` or the default file, and the current context. With
+    `user`, requests are made as this user, if RBAC allows the credential to impersonate it. Raises
+    `ServerUnavailable`: the kubeconfig has no usable credential, or the server does not answer.
     """
     configuration = Configuration()
     # A redirect would send the credential elsewhere; a retry hides an outage.
@@ -152,13 +171,16 @@ def connect(kubeconfig: str | None, context: str | None) -> ManagementApi:
                 client_configuration=configuration,
                 persist_config=False,
             )
-        except (ConfigException, OSError, ValueError, KeyError, TypeError) as e:
+        except (ConfigException, OSError, ValueError, KeyError, TypeError) as error:
             raise ServerUnavailable(
-                f"the kubeconfig {kubeconfig or 'of this user'} cannot be used: {e}",
+                f"the kubeconfig {kubeconfig or 'of this user'} cannot be used: {error}",
                 hint="name a kubeconfig with --kubeconfig or KUBECONFIG, a context with --context",
-            ) from e
+            ) from error
     _require_credential(configuration, errors)
-    api = ManagementApi(ApiClient(configuration))
+    client = ApiClient(configuration)
+    if user is not None:
+        client.set_default_header("Impersonate-User", user)  # type: ignore[no-untyped-call]
+    api = ManagementApi(client)
     if api.username == _ANONYMOUS:
         raise ServerUnavailable(
             "the API server does not know the credential: the user is system:anonymous",
@@ -193,14 +215,8 @@ def _logged_errors() -> Iterator[list[str]]:
         root.removeHandler(handler)
 
 
-def _items(api: ManagementApi, path: str, query: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    for page in list_pages(api, path, _PAGE_SIZE, query):
-        for item in page.items or ():
-            yield json.loads(bytes(item))
-
-
-def _written() -> Mapping[str, str]:
-    return {"fieldManager": FIELD_MANAGER}
+def _read(source: Source) -> dict[str, Any]:
+    return decode(source, dict)
 
 
 def _unexpected_status(method: str, path: str, status: int, content: bytes) -> Exception:
@@ -214,12 +230,12 @@ def _unexpected_status(method: str, path: str, status: int, content: bytes) -> E
         case HTTPStatus.FORBIDDEN:
             return ServerUnavailable(
                 f"permission is missing (403): {message}",
-                hint="have an administrator grant it, or choose another context with --context",
+                hint="ask an administrator to grant it, or choose another context with --context",
             )
         case HTTPStatus.NOT_FOUND:
             return Rejected(
                 f"not found: {where}",
-                hint="run the command `check`: the CRDs may be missing, or the name is wrong",
+                hint="run the command `doctor`: the CRDs may be missing, or the name is wrong",
             )
         case HTTPStatus.BAD_REQUEST | HTTPStatus.UNPROCESSABLE_ENTITY:
             return Rejected(f"the API server rejects the object: {message}")

@@ -1,17 +1,18 @@
-"""`check`: examines the installation, the Clusters, and rights that lead around the attestation."""
+"""`doctor`: examines the installation, the Clusters, and rights that avoid the attestation."""
 
 from collections.abc import Iterator
 
-from signer.inventory.cluster import ClusterObject
-from signer.kube.client import ApiClient
-from signer.operator_cli.errors import Rejected
-from signer.operator_cli.findings import Finding, Result, exit_status
-from signer.operator_cli.management_checks import check_management
-from signer.operator_cli.output import Column, field
-from signer.operator_cli.policies import read_policy_objects
-from signer.operator_cli.session import Session
-from signer.operator_cli.snapshot import Snapshot
-from signer.operator_cli.workload_checks import (
+from signer.inventory.cluster_api.cluster import ClusterObject
+from signer.kube.transport.client import ApiClient
+from signer.operator_cli.checks.findings import Finding, Result, exit_status
+from signer.operator_cli.checks.management_checks import check_management
+from signer.operator_cli.checks.signer_checks import (
+    check_policies,
+    check_served,
+    check_signer,
+    read_signer,
+)
+from signer.operator_cli.checks.workload_checks import (
     check_authority,
     check_kubeconfig_expiry,
     check_opt_in,
@@ -19,7 +20,13 @@ from signer.operator_cli.workload_checks import (
     unreachable_finding,
     without_attestation,
 )
-from signer.operator_cli.workloads import Unreachable, for_each_workload
+from signer.operator_cli.errors import Rejected
+from signer.operator_cli.management.signer_state import SignerState
+from signer.operator_cli.management.snapshot import Snapshot
+from signer.operator_cli.output import Column, field
+from signer.operator_cli.policies import read_policy_objects
+from signer.operator_cli.session import Session
+from signer.operator_cli.workloads.workload_reader import Unreachable, for_each_workload
 from signer.policy import PolicySet
 
 _COLUMNS = (
@@ -35,24 +42,30 @@ def run(session: Session) -> int:
     """Print every finding; a problem makes the exit status 1."""
     with session.progress("checking the management cluster"):
         findings = list(check_management(session.api, session.arguments.signer_namespace))
+    signer = read_signer(session)
+    findings += check_policies(signer)
     try:
-        findings += _check_clusters(session, session.snapshot())
-    except Rejected as e:
+        snapshot = session.snapshot()
+    except Rejected as error:
         # A CRD is missing, or the Cluster that --cluster names does not exist.
+        findings.append(check_signer(signer, None, session.now))
         findings.append(
             Finding(
                 result=Result.PROBLEM,
                 check="Clusters",
                 object=session.api.server,
-                message=e.message,
-                next_step=e.hint,
+                message=error.message,
+                next_step=error.hint,
             )
         )
+    else:
+        findings.append(check_signer(signer, snapshot, session.now))
+        findings += _check_clusters(session, snapshot, signer)
     session.show_list([finding.document() for finding in findings], _COLUMNS)
     return exit_status(findings)
 
 
-def _check_clusters(session: Session, snapshot: Snapshot) -> Iterator[Finding]:
+def _check_clusters(session: Session, snapshot: Snapshot, signer: SignerState) -> Iterator[Finding]:
     opted_in = snapshot.opted_in()
 
     def read(client: ApiClient, cluster: ClusterObject) -> list[Finding]:
@@ -62,13 +75,14 @@ def _check_clusters(session: Session, snapshot: Snapshot) -> Iterator[Finding]:
 
     results = for_each_workload(session, opted_in, read)
     by_cluster = {c.key: result for c, result in zip(opted_in, results, strict=True)}
-    policies = _policies(session)
+    policies = PolicySet(accepted=()) if signer.reads_only_files else _policies(session)
     for cluster in sorted(snapshot.clusters, key=lambda c: (c.key.namespace, c.key.name)):
         key = cluster.key
         yield check_opt_in(cluster, snapshot.signers[key], snapshot.annotations[key])
         result = by_cluster.get(key)
         if result is None:
             continue
+        yield from check_served(cluster, signer)
         serving_only = policies.is_serving_only(key, cluster.labels)
         if not serving_only:
             yield check_authority(session.api, cluster, session.now)
@@ -79,7 +93,7 @@ def _check_clusters(session: Session, snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _policies(session: Session) -> PolicySet:
-    """Return the policy objects; none if they cannot be read, or the signer has a policy file."""
+    """Return the policy objects; none if they cannot be read."""
     try:
         return read_policy_objects(session.api)
     except Rejected:

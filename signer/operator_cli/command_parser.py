@@ -5,6 +5,7 @@ Imports nothing heavy: shell completion builds the parser at each press of the t
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -12,28 +13,37 @@ from signer.flags import add_learn_flags, add_version, parse_cluster_key
 
 PROGRAM: Final = "kubectl-attestation"
 FORMATS: Final = ("table", "wide", "json", "yaml")
+_LIST_FORMATS: Final = (*FORMATS, "name")
 _EPILOG: Final = (
     "Exit status: 0 done, or all is well; 1 the answer is no (a problem, a denied request, an"
     " object that does not exist); 2 the arguments or files are invalid; 3 it cannot be decided or"
     " done now (an API server, a credential or a permission is missing); 130 interrupted."
 )
 COMMANDS: Final[Mapping[str, str]] = {
-    "status": "count Clusters, nodes and endorsement keys",
-    "clusters": "list the Clusters: opt-in, Machines, nodes, pending requests, API server",
+    "status": "show whether the signer runs, and count Clusters, nodes and endorsement keys",
+    "clusters": "list the Clusters: opt-in, served or not, Machines, nodes, pending requests",
+    "problems": "list what is to be done: refused and overdue renewals, unknown TPMs, Clusters",
     "nodes": "list the nodes that have attested, and the Machines whose nodes have not",
     "pending": "list the requests that wait, with the reason and the next step, and unknown TPMs",
     "approve": "register the unknown TPM that was offered for a Machine",
     "register": "register the endorsement key of a machine, or an inventory of many",
     "replace": "register the new key of a machine and ban its old one",
-    "ban": "end all certificates of an endorsement key",
+    "ban": "issue no more certificates for an endorsement key (--now: end the present one)",
     "unban": "lift the ban of an endorsement key",
     "release": "let the next owner of a machine use its endorsement key",
     "kubeconfig": "give the signer a kubeconfig with few rights on a workload cluster",
-    "entry-credential": "print the kubeconfig with which nodes come back after months",
+    "rejoin-kubeconfig": "print the kubeconfig with which nodes rejoin after months off",
     "explain": "explain, check by check, how the signer judges a request of a live cluster",
     "policy": "check policies",
+    "pcrs": "review boots that a policy does not allow, accept them, withdraw former ones",
     "learn": "print a policy that allows the PCR values of nodes known to be good",
-    "check": "examine the installation, the Clusters, and rights that avoid the attestation",
+    "version": "print the version of this program",
+    "doctor": "examine the installation, the Clusters, and rights that avoid the attestation",
+    "collect": "write one archive for a bug report, without secrets and keys",
+}
+_ALIASES: Final[Mapping[str, Sequence[str]]] = {
+    "doctor": ("check",),
+    "rejoin-kubeconfig": ("entry-credential",),
 }
 _KEY_HELP: Final = (
     "the endorsement key: sha256:HEX, the first 6 digits or more of a recorded key, or"
@@ -61,7 +71,10 @@ def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
     add_version(parser)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, what in COMMANDS.items():
-        command = commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
+        description = f"{what[0].upper()}{what[1:]}."
+        aliases = _ALIASES.get(name, ())
+        command = commands.add_parser(name, help=what, description=description, aliases=aliases)
+        command.set_defaults(command=name)
         _FLAGS[name](command)
     return parser
 
@@ -73,15 +86,42 @@ def _add_connection(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--context", metavar="NAME", help="the kubeconfig's context of the management cluster"
     )
-
-
-def _add_read_flags(command: argparse.ArgumentParser) -> None:
-    _add_connection(command)
     command.add_argument(
+        "--as",
+        dest="as_user",
+        metavar="USER",
+        help="act as this user on the management cluster; RBAC must allow you to impersonate it",
+    )
+
+
+def _add_read_flags(command: argparse.ArgumentParser, formats: Sequence[str] = FORMATS) -> None:
+    _add_selection(command)
+    _add_output(command, formats)
+
+
+def _add_selection(command: argparse.ArgumentParser) -> None:
+    _add_connection(command)
+    namespaces = command.add_mutually_exclusive_group()
+    namespaces.add_argument(
         "-n", "--namespace", default="", metavar="NAME", help="only Clusters of this namespace"
     )
+    namespaces.add_argument(
+        "-A",
+        "--all-namespaces",
+        action="store_true",
+        help="Clusters of all namespaces; this is the default",
+    )
     _add_cluster(command, "only this Cluster")
-    _add_output(command)
+
+
+def _add_list_flags(command: argparse.ArgumentParser) -> None:
+    _add_read_flags(command, _LIST_FORMATS)
+    command.add_argument(
+        "-w",
+        "--watch",
+        action="store_true",
+        help="read again every 5 seconds, and print what is new or has changed, until Ctrl-C",
+    )
 
 
 def _add_cluster(command: argparse.ArgumentParser, what: str) -> None:
@@ -95,6 +135,12 @@ def _add_output(command: argparse.ArgumentParser, formats: Sequence[str] = FORMA
 
 
 def _add_yes(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--dry-run",
+        choices=("none", "server"),
+        default="none",
+        help="server: let the API server check what would be written, and write nothing",
+    )
     command.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
 
 
@@ -136,6 +182,7 @@ def _add_register(command: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="register all rows of a CSV or JSON file with key, cluster, machine, providerID, node",
     )
+    _add_yes(command)
 
 
 def _add_replace(command: argparse.ArgumentParser) -> None:
@@ -153,6 +200,11 @@ def _add_ban(command: argparse.ArgumentParser) -> None:
     _add_yes(command)
 
 
+def _add_unban(command: argparse.ArgumentParser) -> None:
+    _add_key(command)
+    _add_yes(command)
+
+
 def _add_reason(command: argparse.ArgumentParser, default: str | None) -> None:
     command.add_argument(
         "--reason",
@@ -167,7 +219,8 @@ def _add_now(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--now",
         action="store_true",
-        help="wait until the node of the banned key cannot write with its certificates",
+        help="wait until the node of the banned key cannot write with its present certificate;"
+        " reads go on until it expires; needs credential-policy.yaml in the workload cluster",
     )
 
 
@@ -239,6 +292,41 @@ def _add_policy(command: argparse.ArgumentParser) -> None:
     check.add_argument(
         "--offline", action="store_true", help="do not compare FILE with the Clusters"
     )
+    _add_signer_namespace(check)
+
+
+def _add_pcrs(command: argparse.ArgumentParser) -> None:
+    actions = command.add_subparsers(dest="action", required=True, metavar="ACTION")
+    what = "group the nodes whose boot their policy does not allow, and list values of no node"
+    review = actions.add_parser("review", help=what, description=f"{what[0].upper()}{what[1:]}.")
+    _add_connection(review)
+    _add_output(review, _LIST_FORMATS)
+    _add_signer_namespace(review)
+    for name, what in (
+        ("accept", "add the values of a group of nodes to their policy"),
+        ("withdraw", "remove a value that no node has any more from its policy"),
+    ):
+        action = actions.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
+        _add_connection(action)
+        action.add_argument("group", metavar="GROUP", help="the group, as `pcrs review` shows it")
+        _add_signer_namespace(action)
+        _add_yes(action)
+        if name == "accept":
+            action.add_argument(
+                "--until",
+                type=_parse_last_day,
+                metavar="DATE",
+                help="the values count until the end of this day (UTC), as YYYY-MM-DD",
+            )
+
+
+def _parse_last_day(text: str) -> datetime:
+    """Return the end of a day."""
+    try:
+        day = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
+        return day + timedelta(days=1)
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError("must be a day like 2026-12-31") from None
 
 
 def _add_learn(command: argparse.ArgumentParser) -> None:
@@ -252,26 +340,47 @@ def _add_learn(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_check(command: argparse.ArgumentParser) -> None:
+def _add_fleet(command: argparse.ArgumentParser) -> None:
     _add_read_flags(command)
     _add_signer_namespace(command)
 
 
+def _add_collect(command: argparse.ArgumentParser) -> None:
+    _add_selection(command)
+    _add_signer_namespace(command)
+    command.add_argument(
+        "file",
+        type=Path,
+        nargs="?",
+        metavar="FILE",
+        help="the archive, which must not exist (default: node-attestation-TIME.tar.gz)",
+    )
+
+
+def _add_clusters(command: argparse.ArgumentParser) -> None:
+    _add_list_flags(command)
+    _add_signer_namespace(command)
+
+
 _FLAGS: Final[Mapping[str, _Adder]] = {
-    "status": _add_read_flags,
-    "clusters": _add_read_flags,
-    "nodes": _add_read_flags,
-    "pending": _add_read_flags,
+    "status": _add_fleet,
+    "clusters": _add_clusters,
+    "problems": _add_fleet,
+    "nodes": _add_list_flags,
+    "pending": _add_list_flags,
     "approve": _add_approve,
     "register": _add_register,
     "replace": _add_replace,
     "ban": _add_ban,
-    "unban": _add_key,
+    "unban": _add_unban,
     "release": _add_release,
     "kubeconfig": _add_kubeconfig,
-    "entry-credential": _add_kubeconfig,
+    "rejoin-kubeconfig": _add_kubeconfig,
     "explain": _add_explain,
     "policy": _add_policy,
+    "pcrs": _add_pcrs,
     "learn": _add_learn,
-    "check": _add_check,
+    "version": _add_output,
+    "doctor": _add_fleet,
+    "collect": _add_collect,
 }

@@ -1,6 +1,6 @@
 """Checks of one Cluster: opt-in, certificate authority, connection, and rights in its cluster."""
 
-import json
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -8,38 +8,52 @@ from typing import Any, Final
 from common.errors import ApiServerUnavailable, AttestationError
 from common.names import ANNOTATION_PREFIX, CLIENT_SIGNER
 from signer.inventory.caches import read_binding
-from signer.inventory.cluster import CLIENT_SIGNER_ANNOTATION, ClusterObject
-from signer.inventory.cluster_secret import (
+from signer.inventory.cluster_api.cluster import (
+    CLIENT_SIGNER_ANNOTATION,
+    NODES_NOT_ATTESTED,
+    ClusterObject,
+)
+from signer.inventory.cluster_api.cluster_secret import (
     AUTHORITY_TYPES,
     authority_secret_name,
     require_label_and_type,
 )
 from signer.issue.authority import parse_authority
 from signer.kube.access_review import read_access_review
-from signer.kube.client import ApiClient
-from signer.kube.kubeconfig import Connection
+from signer.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, CSRS, NODES, Resource
 from signer.kube.secrets import Secret
+from signer.kube.transport.client import ApiClient
+from signer.kube.transport.kubeconfig import Connection
+from signer.operator_cli.checks.findings import Finding, Result, permissions_finding
+from signer.operator_cli.checks.rbac import find_administrators, find_holders
 from signer.operator_cli.errors import CommandError
-from signer.operator_cli.findings import Finding, Result, permissions_finding
-from signer.operator_cli.management import ManagementApi
-from signer.operator_cli.rbac import find_administrators, find_holders
-from signer.operator_cli.workloads import Unreachable, list_workload, read_named_secret
+from signer.operator_cli.management.api import ManagementApi
+from signer.operator_cli.workloads.workload_reader import (
+    Unreachable,
+    list_workload,
+    read_named_secret,
+)
 
-_RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
-_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_REVIEWS: Final = Resource(
+    "authorization.k8s.io",
+    "v1",
+    "SelfSubjectAccessReview",
+    "selfsubjectaccessreviews",
+    namespaced=False,
+)
 _SOON: Final = timedelta(days=30)
 _AUTHORITY: Final = "certificate authority"
 _AUTOMATIC_APPROVAL: Final = "automatic approval"
 PERMISSIONS: Final = (
-    ("list", "certificates.k8s.io", "certificatesigningrequests", ""),
-    ("watch", "certificates.k8s.io", "certificatesigningrequests", ""),
-    ("patch", "certificates.k8s.io", "certificatesigningrequests", ""),
-    ("patch", "certificates.k8s.io", "certificatesigningrequests", "approval"),
-    ("patch", "certificates.k8s.io", "certificatesigningrequests", "status"),
-    ("list", "", "nodes", ""),
-    ("list", "rbac.authorization.k8s.io", "clusterrolebindings", ""),
+    ("list", CSRS, ""),
+    ("watch", CSRS, ""),
+    ("patch", CSRS, ""),
+    ("patch", CSRS, "approval"),
+    ("patch", CSRS, "status"),
+    ("list", NODES, ""),
+    ("list", CLUSTER_ROLE_BINDINGS, ""),
 )
-"""Verb, API group, resource and subresource that the signer's kubeconfig must allow."""
+"""Verb, resource and subresource that the signer's kubeconfig must allow."""
 
 
 def check_opt_in(
@@ -78,14 +92,18 @@ def check_authority(api: ManagementApi, cluster: ClusterObject, now: datetime) -
         expiry = _authority_expiry(
             read_named_secret(api, key.namespace, authority_secret_name(key)), key.name
         )
-    except ApiServerUnavailable as e:
-        return Finding(result=Result.UNKNOWN, check=check, object=name, message=e.message)
-    except CommandError as e:
+    except ApiServerUnavailable as error:
+        return Finding(result=Result.UNKNOWN, check=check, object=name, message=error.message)
+    except CommandError as error:
         return Finding(
-            result=Result.UNKNOWN, check=check, object=name, message=e.message, next_step=e.hint
+            result=Result.UNKNOWN,
+            check=check,
+            object=name,
+            message=error.message,
+            next_step=error.hint,
         )
-    except (ValueError, AttestationError) as e:
-        message = f"Secret {secret_name}: {e}"
+    except (ValueError, AttestationError) as error:
+        message = f"Secret {secret_name}: {error}"
         return Finding(
             result=Result.PROBLEM, check=check, object=name, message=message, next_step=step
         )
@@ -158,7 +176,7 @@ def without_attestation(findings: Iterable[Finding]) -> Iterator[Finding]:
 
 def name_of(cluster: ClusterObject) -> str:
     """Return `NAMESPACE/NAME`."""
-    return f"{cluster.key.namespace}/{cluster.key.name}"
+    return str(cluster.key)
 
 
 def _is_near_miss(annotation: str) -> bool:
@@ -173,9 +191,9 @@ def _is_near_miss(annotation: str) -> bool:
 def missing_permissions(client: ApiClient) -> list[str]:
     """Return what the signer needs and the client's user may not do. Raises `AttestationError`."""
     return [
-        f"{verb} {resource}" + (f"/{subresource}" if subresource else "")
-        for verb, group, resource, subresource in PERMISSIONS
-        if not _may(client, verb, group, resource, subresource)
+        f"{verb} {resource.plural}" + (f"/{subresource}" if subresource else "")
+        for verb, resource, subresource in PERMISSIONS
+        if not _may(client, verb, resource, subresource)
     ]
 
 
@@ -186,29 +204,26 @@ def _check_permissions(client: ApiClient, cluster: ClusterObject) -> Finding:
     return permissions_finding(check, name_of(cluster), missing, next_step=next_step)
 
 
-def _may(client: ApiClient, verb: str, group: str, resource: str, subresource: str) -> bool:
-    attributes = {"verb": verb, "group": group, "resource": resource, "subresource": subresource}
-    body = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": attributes},
-    }
-    return client.create(_REVIEWS, body).read(read_access_review)
+def _may(client: ApiClient, verb: str, resource: Resource, subresource: str) -> bool:
+    attributes = {"verb": verb, "group": resource.group, "resource": resource.plural}
+    attributes["subresource"] = subresource
+    body = _REVIEWS.manifest(spec={"resourceAttributes": attributes})
+    return client.create(_REVIEWS.collection_path(), body).read(read_access_review)
 
 
 def _check_bindings(client: ApiClient, cluster: ClusterObject) -> Iterator[Finding]:
     """Yield the bindings that approve by themselves, and the holders of other rights."""
     name = name_of(cluster)
-    bindings = list_workload(client, f"{_RBAC}/clusterrolebindings")
-    yield _check_automatic_approval(bindings, name)
+    bindings = list_workload(client, CLUSTER_ROLE_BINDINGS)
+    yield _check_automatic_approval(bindings, cluster)
     try:
-        roles = list_workload(client, f"{_RBAC}/clusterroles")
-    except ApiServerUnavailable as e:
+        roles = list_workload(client, CLUSTER_ROLES)
+    except ApiServerUnavailable as error:
         yield Finding(
             result=Result.UNKNOWN,
             check="rights",
             object=name,
-            message=f"ClusterRoles cannot be listed: {e.message}",
+            message=f"ClusterRoles cannot be listed: {error.message}",
             next_step="allow the kubeconfig's user to list clusterroles, or check them by hand",
         )
         return
@@ -227,11 +242,13 @@ def _check_bindings(client: ApiClient, cluster: ClusterObject) -> Iterator[Findi
         yield Finding(result=Result.OK, check="rights", object=name, message=message)
 
 
-def _check_automatic_approval(bindings: Sequence[dict[str, Any]], name: str) -> Finding:
-    approving = []
+def _check_automatic_approval(
+    bindings: Sequence[dict[str, Any]], cluster: ClusterObject
+) -> Finding:
+    name, approving = name_of(cluster), []
     for body in bindings:
         try:
-            binding = read_binding(json.dumps(body).encode())
+            binding = read_binding(body)
         except ValueError:
             continue
         if binding is not None:
@@ -239,10 +256,21 @@ def _check_automatic_approval(bindings: Sequence[dict[str, Any]], name: str) -> 
     check = _AUTOMATIC_APPROVAL
     if not approving:
         return Finding(result=Result.OK, check=check, object=name)
+    message = f"{', '.join(approving)} approves kubelet certificates without attestation"
+    if cluster.bindings is not None and cluster.bindings.reason == NODES_NOT_ATTESTED:
+        return Finding(
+            result=Result.WARNING,
+            check=check,
+            object=name,
+            message=f"{message}; {cluster.bindings.message}",
+            next_step="attest these nodes (docs/migration.md): without the bindings they cannot"
+            " renew their certificates",
+        )
     return Finding(
         result=Result.PROBLEM,
         check=check,
         object=name,
-        message=f"{', '.join(approving)} approves kubelet certificates without attestation",
-        next_step=f"kubectl delete clusterrolebinding {' '.join(approving)} (workload cluster)",
+        message=message,
+        # The workload cluster chose the names: a shell must not read them as anything else.
+        next_step=f"kubectl delete clusterrolebinding {shlex.join(approving)} (workload cluster)",
     )

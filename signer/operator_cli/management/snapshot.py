@@ -1,32 +1,24 @@
 """The objects of the management cluster that the commands report on, read once."""
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, TypeVar
-from urllib.parse import quote
+from typing import Any, TypeVar
 
-from signer.inventory.claim_objects import read_attested_node, read_endorsement_key
-from signer.inventory.claims import ATTESTED_NODES, ENDORSEMENT_KEYS
-from signer.inventory.cluster import ClusterObject, client_signers, read_cluster
-from signer.inventory.machine import (
-    MachineObject,
-    PoolObject,
-    Reference,
-    read_infrastructure,
-    read_machine,
-    read_pool,
-)
-from signer.kube.client import Response
+from signer.inventory.cluster_api.cluster import ClusterObject, client_signers, read_cluster
+from signer.inventory.cluster_api.machine import MachineObject, PoolObject, read_machine, read_pool
+from signer.inventory.cluster_api.references import Reference, read_infrastructure
+from signer.inventory.custom_resources.claim_objects import read_attested_node, read_endorsement_key
+from signer.inventory.kinds import ATTESTED_NODES, CAPI, ENDORSEMENT_KEYS
 from signer.kube.decode import Source
-from signer.kube.discovery import collection_path, collection_paths, namespaced_path
+from signer.kube.discovery import find_resource, served_resources
+from signer.kube.resources import Resource
+from signer.kube.transport.client import Response
 from signer.model import AttestedNodeObject, ClusterKey, EndorsementKeyObject
 from signer.operator_cli.errors import Rejected
-from signer.operator_cli.management import ManagementApi
+from signer.operator_cli.management.api import ManagementApi
 
-CAPI: Final = "cluster.x-k8s.io"
 V = TypeVar("V")
 
 
@@ -72,6 +64,17 @@ class Snapshot:
             nodes[node.endorsement_key].append(node)
         return nodes
 
+    def holds_key(self, node: AttestedNodeObject) -> bool:
+        """Return whether the EndorsementKey of a node names this node as its holder.
+
+        Without that, an AttestedNode shows nothing: a tenant may write those of its namespace.
+        """
+        key = self.keys.get(node.endorsement_key)
+        holder = None if key is None else key.held_by
+        return holder is not None and (
+            (holder.cluster, holder.node_name) == (node.cluster, node.node_name)
+        )
+
     def opted_in(self) -> Sequence[ClusterObject]:
         """Return the Clusters that have opted in to any client signer."""
         return [c for c in self.clusters if self.signers[c.key]]
@@ -80,31 +83,26 @@ class Snapshot:
 def take_snapshot(api: ManagementApi, selection: Selection) -> Snapshot:
     """Read all objects. Raises `CommandError`."""
     unreadable: list[str] = []
-    paths = collection_paths(api, CAPI)
-    if "Cluster" not in paths:
+    served = served_resources(api, CAPI)
+    if "Cluster" not in served:
         raise Rejected(
             "the API server serves no Cluster API objects",
             hint="choose the context of the management cluster with --context",
         )
 
-    def read(path: str | None, reader: Callable[[Source], V]) -> list[V]:
-        if path is None:
+    def read(resource: Resource | None, reader: Callable[[Source], V]) -> list[V]:
+        if resource is None:
             return []
-        return _read_all(api.list_objects(_in_namespace(path, selection)), reader, unreadable)
+        return _read_all(api.list_objects(_path(resource, selection)), reader, unreadable)
 
-    bodies = api.list_objects(_in_namespace(paths["Cluster"], selection))
+    bodies = api.list_objects(_path(served["Cluster"], selection))
     clusters = [c for c in _read_all(bodies, read_cluster, unreadable) if c.key in selection]
     return Snapshot(
         clusters=clusters,
-        machines=_selected(read(paths.get("Machine"), read_machine), selection),
-        pools=_selected(read(paths.get("MachinePool"), read_pool), selection),
+        machines=_selected(read(served.get("Machine"), read_machine), selection),
+        pools=_selected(read(served.get("MachinePool"), read_pool), selection),
         nodes=_selected(read(ATTESTED_NODES, read_attested_node), selection),
-        keys={
-            key.name: key
-            for key in _read_all(
-                api.list_objects(ENDORSEMENT_KEYS), read_endorsement_key, unreadable
-            )
-        },
+        keys={key.name: key for key in read(ENDORSEMENT_KEYS, read_endorsement_key)},
         signers={c.key: client_signers(c, _infrastructure_signer(api, c)) for c in clusters},
         annotations=dict(map(_annotations, bodies)),
         unreadable=unreadable,
@@ -112,17 +110,17 @@ def take_snapshot(api: ManagementApi, selection: Selection) -> Snapshot:
 
 
 def read_objects(
-    api: ManagementApi, path: str, selection: Selection, reader: Callable[[Source], V]
+    api: ManagementApi, resource: Resource, selection: Selection, reader: Callable[[Source], V]
 ) -> tuple[list[V], list[str]]:
     """Return the objects of a collection in the selected namespaces, and what cannot be read."""
     unreadable: list[str] = []
-    bodies = api.list_objects(_in_namespace(path, selection))
+    bodies = api.list_objects(_path(resource, selection))
     return _read_all(bodies, reader, unreadable), unreadable
 
 
-def _in_namespace(path: str, selection: Selection) -> str:
+def _path(resource: Resource, selection: Selection) -> str:
     namespace = selection.cluster.namespace if selection.cluster else selection.namespace
-    return namespaced_path(path, namespace) if namespace else path
+    return resource.collection_path(namespace if resource.namespaced else "")
 
 
 def _read_all(
@@ -131,11 +129,11 @@ def _read_all(
     values = []
     for body in bodies:
         try:
-            values.append(read(json.dumps(body).encode()))
-        except ValueError as e:
+            values.append(read(body))
+        except ValueError as error:
             metadata = body.get("metadata", {})
             name = "/".join(filter(None, (metadata.get("namespace"), metadata.get("name"))))
-            unreadable.append(f"{body.get('kind')} {name}: {e}")
+            unreadable.append(f"{body.get('kind')} {name}: {error}")
     return values
 
 
@@ -157,11 +155,10 @@ def find_referenced(api: ManagementApi, reference: Reference) -> Response | None
 
     A tenant may have written the name. Raises `CommandError`.
     """
-    path = collection_path(api, reference.group, reference.kind)
-    if path is None:
+    resource = find_resource(api, (reference.group, reference.kind))
+    if resource is None:
         return None
-    name = quote(reference.name, safe="")
-    return api.find(f"{namespaced_path(path, reference.namespace)}/{name}")
+    return api.find(resource.object_path(reference.name, reference.namespace))
 
 
 def _infrastructure_signer(api: ManagementApi, cluster: ClusterObject) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any, Final, TextIO
 
 from common import strict_yaml
 from common.names import API_GROUP
-from signer.inventory.key_annotation import read_key_annotation
+from signer.inventory.cluster_api.key_annotation import read_key_annotation
 from signer.model import ClusterKey
 from signer.operator_cli.errors import InputInvalid
 
@@ -25,6 +25,7 @@ _MAX_INVENTORY: Final = 64 << 20
 """Bytes: a hundred thousand keys with their PEM."""
 _REST: Final = ""
 """Where the reader of CSV puts the values that have no column."""
+_PASTE: Final = "paste what `kubelet-authenticator-tpm endorsement-key` prints on the node"
 _COLUMNS: Final = ("key", "cluster", "machine", "providerID", "node")
 
 
@@ -67,19 +68,19 @@ def parse_digest(text: str) -> str | None:
 def parse_key(text: str, source: str) -> PublicEndorsementKey:
     """Read one key: a digest, PEM, a manifest, or what `endorsement-key` prints in any format.
 
-    Raises:
-        InputInvalid: the text has another form, or several keys.
-
+    Raises `InputInvalid`: the text has another form, or several keys.
     """
     digest = parse_digest(text)
     if digest is not None:
         return PublicEndorsementKey(name=digest)
+    if not text.strip():
+        raise InputInvalid(f"{source}: is empty", hint=_PASTE)
     text = _value_of_document(text, source)
     annotation = read_key_annotation(text, source)
     if annotation.error is not None:
         raise InputInvalid(
             annotation.error,
-            hint="paste what `kubelet-authenticator-tpm endorsement-key` prints on the node",
+            hint=_PASTE,
         )
     if len(annotation.keys) != 1:
         raise InputInvalid(
@@ -106,11 +107,8 @@ def read_key(argument: str, stdin: TextIO) -> PublicEndorsementKey:
 def read_inventory(path: Path, default: ClusterKey | None) -> list[KeyRegistration]:
     """Read a CSV or JSON inventory: columns or members `key,cluster,machine,providerID,node`.
 
-    A row without a Cluster gets the default one.
-
-    Raises:
-        InputInvalid: with every problem, each with its row.
-
+    A row without a Cluster gets the default one. Raises `InputInvalid` with every problem, each
+    with its row.
     """
     rows = _rows(_read_file(path, _MAX_INVENTORY), path)
     problems: list[str] = []
@@ -118,8 +116,8 @@ def read_inventory(path: Path, default: ClusterKey | None) -> list[KeyRegistrati
     for number, row in rows:
         try:
             registrations.append(_registration(row, default))
-        except InputInvalid as e:
-            problems.append(f"{path}: row {number}: {e.message}")
+        except InputInvalid as error:
+            problems.append(f"{path}: row {number}: {error.message}")
     if not rows:
         problems.append(f"{path}: must hold a row")
     if problems:
@@ -141,8 +139,8 @@ def _value_of_document(text: str, source: str) -> str:
         return text
     try:
         document = strict_yaml.load_all(text)[0]
-    except (ValueError, IndexError) as e:
-        raise InputInvalid(f"{source}: cannot be read: {e}") from e
+    except (ValueError, IndexError) as error:
+        raise InputInvalid(f"{source}: cannot be read: {error}") from error
     if not isinstance(document, dict):
         raise InputInvalid(f"{source}: must be an object")
     values = _manifest_values(document) or [document.get("sha256"), document.get("publicKey")]
@@ -169,10 +167,10 @@ def _read_file(path: Path, limit: int) -> str:
         if len(content) > limit:
             raise InputInvalid(f"{path}: must not exceed {limit >> 10} KiB")
         return content.decode("utf-8-sig")
-    except OSError as e:
-        raise InputInvalid(f"{path}: {e.strerror}") from e
-    except UnicodeDecodeError as e:
-        raise InputInvalid(f"{path}: must be UTF-8") from e
+    except OSError as error:
+        raise InputInvalid(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputInvalid(f"{path}: must be UTF-8") from error
 
 
 def _rows(text: str, path: Path) -> Sequence[tuple[int, Mapping[str, Any]]]:
@@ -192,15 +190,15 @@ def _rows(text: str, path: Path) -> Sequence[tuple[int, Mapping[str, Any]]]:
         raise InputInvalid(f"{path}: the header must name each column once")
     try:
         return [(reader.line_num, row) for row in reader]
-    except csv.Error as e:
-        raise InputInvalid(f"{path}: line {reader.line_num}: {e}") from e
+    except csv.Error as error:
+        raise InputInvalid(f"{path}: line {reader.line_num}: {error}") from error
 
 
 def _json_rows(text: str, path: Path) -> list[Mapping[str, Any]]:
     try:
         document = json.loads(text)
-    except (ValueError, RecursionError) as e:
-        raise InputInvalid(f"{path}: not JSON: {e}") from e
+    except (ValueError, RecursionError) as error:
+        raise InputInvalid(f"{path}: not JSON: {error}") from error
     rows = document.get("items") if isinstance(document, dict) else document
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise InputInvalid(f"{path}: must be an array of objects")

@@ -3,26 +3,27 @@
 The requester chose these bytes, and nothing in them is proved: an offer can name the endorsement
 key of any TPM. An operator compares the key with the one that the vendor or the machine itself
 gives.
+
+The requester can also file its request with the annotations of the signer, and the API server is a
+tenant's. So what a request says of its state is only shown as `reported`.
 """
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
 
 from common.errors import AttestationError
 from common.names import CHALLENGE_ANNOTATION, PENDING_REASON_ANNOTATION
-from signer.kube.client import ApiClient
-from signer.kube.csrs import CSRS, read_pending_csr
+from signer.kube.csrs import read_pending_csr
+from signer.kube.decode import Source
+from signer.kube.pages import list_objects
+from signer.kube.resources import CSRS
+from signer.kube.transport.client import ApiClient
 from signer.model import ClusterKey, Csr
-from signer.operator_cli.snapshot import Snapshot
-from signer.operator_cli.workloads import list_workload
-from signer.verify.endorsement_key import verify_endorsement_key
-from signer.verify.parse import ParsedKubeletServing, ParsedOffer, parse_request
-from signer.verify.recognize import CsrKind
-
-CHALLENGED: Final = "Challenged"
+from signer.operator_cli.management.snapshot import Snapshot
+from signer.verify.attestation.endorsement_key import verify_endorsement_key
+from signer.verify.requests.parse import ParsedKubeletServing, ParsedOffer, parse_request
+from signer.verify.requests.recognize import CsrKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +34,10 @@ class PendingRequest:
     kind: str
     requester: str
     created: datetime
-    reason: str
-    message: str
+    reported: str
+    """The annotation with the reason why it waits, which the requester may have written."""
+    challenged: bool
+    """Whether it has a challenge and no such annotation."""
     node: str = ""
     provider_id: str = ""
     endorsement_key: str = ""
@@ -42,16 +45,19 @@ class PendingRequest:
 
 def read_pending(client: ApiClient) -> list[PendingRequest]:
     """Return the requests to our signers that are not decided. Raises `AttestationError`."""
-    requests = []
-    for body in list_workload(client, CSRS):
-        try:
-            csr = read_pending_csr(json.dumps(body).encode())
-        except ValueError:
-            # The signer's watch leaves it out, too.
-            continue
-        if csr is not None:
-            requests.append(describe(csr))
-    return requests
+    return list(list_objects(client, CSRS.collection_path(), read_pending_request))
+
+
+def read_pending_request(source: Source) -> PendingRequest | None:
+    """Read a CSR that is not decided; `None` for others, and for one that cannot be read.
+
+    The signer's watch leaves out what cannot be read, too.
+    """
+    try:
+        csr = read_pending_csr(source)
+        return None if csr is None else describe(csr)
+    except ValueError:
+        return None
 
 
 def unanswered(
@@ -62,7 +68,7 @@ def unanswered(
     return [
         request
         for request in requests
-        if request.reason != CHALLENGED
+        if not request.challenged
         or request.provider_id not in attested
         or attested[request.provider_id] < request.created
     ]
@@ -70,17 +76,15 @@ def unanswered(
 
 def describe(csr: Csr) -> PendingRequest:
     """Return what a request says, as far as it can be parsed."""
-    reason, _, message = csr.annotations.get(PENDING_REASON_ANNOTATION, "").partition(": ")
-    if not reason and CHALLENGE_ANNOTATION in csr.annotations:
-        reason, message = CHALLENGED, "the node has not answered the challenge"
+    reported = csr.annotations.get(PENDING_REASON_ANNOTATION, "")
     kind, node, provider_id, key = _parsed_fields(csr)
     return PendingRequest(
         name=csr.name,
         kind=kind,
         requester=csr.username,
         created=csr.created,
-        reason=reason or "Pending",
-        message=message,
+        reported=reported,
+        challenged=not reported and CHALLENGE_ANNOTATION in csr.annotations,
         node=node,
         provider_id=provider_id,
         endorsement_key=key,

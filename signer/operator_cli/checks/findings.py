@@ -1,4 +1,4 @@
-"""The results of `check`."""
+"""The results of `doctor`."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass

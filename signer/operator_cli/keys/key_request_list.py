@@ -6,14 +6,15 @@ token could make a key that begins as the one of the machine.
 
 from collections.abc import Iterable, Sequence
 
-from signer.inventory.key_requests import KEY_REQUEST, MAX_OFFERED_KEYS, read_key_request
-from signer.kube.discovery import collection_path
+from signer.inventory.custom_resources.key_request_object import MAX_OFFERED_KEYS, read_key_request
+from signer.inventory.kinds import KEY_REQUESTS
+from signer.kube.discovery import find_resource
 from signer.model import EndorsementKeyRequest, OfferedKey
 from signer.operator_cli.errors import InputInvalid, Rejected
-from signer.operator_cli.keys import parse_digest
+from signer.operator_cli.keys.key_input import parse_digest
+from signer.operator_cli.management.snapshot import Selection, read_objects
 from signer.operator_cli.output import Document, time_text
 from signer.operator_cli.session import Session
-from signer.operator_cli.snapshot import Selection, read_objects
 
 _HINT = "run the command `pending` for the Machines and keys that wait"
 
@@ -22,10 +23,10 @@ def read_key_requests(session: Session) -> list[EndorsementKeyRequest]:
     """Return the requests of the selected Clusters; none if the CRD is not installed."""
     arguments = session.arguments
     selection = Selection(namespace=arguments.namespace, cluster=arguments.cluster)
-    path = collection_path(session.api, *KEY_REQUEST)
-    if path is None:
+    resource = find_resource(session.api, KEY_REQUESTS.group_kind)
+    if resource is None:
         return []
-    requests, unreadable = read_objects(session.api, path, selection, read_key_request)
+    requests, unreadable = read_objects(session.api, resource, selection, read_key_request)
     for problem in unreadable:
         session.warn(f"left out: {problem}")
     return [request for request in requests if request.cluster in selection]
@@ -82,6 +83,16 @@ def key_documents(request: EndorsementKeyRequest) -> Iterable[Document]:
             "firstSeen": time_text(key.first_seen),
             "conflict": len(request.keys) > 1,
         }
+
+
+def approval_command(key: Document) -> str:
+    """Return the command that approves a key of `key_documents`.
+
+    It names the key only where several were offered. Without a key, `approve` refuses a Machine for
+    which another key has been offered since.
+    """
+    command = f"kubectl attestation approve {key['namespace']}/{key['machine']}"
+    return f"{command} {key['endorsementKey']}" if key["conflict"] else command
 
 
 def _key_of(request: EndorsementKeyRequest, digest: str | None) -> OfferedKey:

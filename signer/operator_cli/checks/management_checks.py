@@ -1,4 +1,4 @@
-"""Checks of the management cluster: CRDs, and the permissions of the signer's account."""
+"""Checks of the management cluster: CRDs, the signer's permissions, and the admission policy."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -6,33 +6,51 @@ from functools import partial
 from typing import Any, Final
 
 from common.names import API_GROUP
+from signer.inventory.kinds import (
+    ATTESTED_NODES,
+    CAPI,
+    ENDORSEMENT_KEYS,
+    KEY_REQUESTS,
+    KUBEADM_CONFIG,
+    POLICIES,
+)
 from signer.kube.access_review import read_access_review
+from signer.kube.resources import (
+    ADMISSION_POLICIES,
+    ADMISSION_POLICY_BINDINGS,
+    SUBJECT_ACCESS_REVIEWS,
+    Resource,
+)
+from signer.operator_cli.checks.findings import Finding, Result, permissions_finding
 from signer.operator_cli.errors import CommandError
-from signer.operator_cli.findings import Finding, Result, permissions_finding
-from signer.operator_cli.management import ManagementApi
+from signer.operator_cli.management.api import ManagementApi
 
 ACCOUNT: Final = "node-attestation-signer"
-_PLURALS: Final = (
-    "attestednodes",
-    "endorsementkeyrequests",
-    "endorsementkeys",
-    "kubeletattestationpolicies",
+_RESOURCES: Final = (ATTESTED_NODES, KEY_REQUESTS, ENDORSEMENT_KEYS, POLICIES)
+_CRDS: Final = Resource(
+    "apiextensions.k8s.io",
+    "v1",
+    "CustomResourceDefinition",
+    "customresourcedefinitions",
+    namespaced=False,
 )
-_CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+_PROTECTED: Final = frozenset({ATTESTED_NODES.plural, KEY_REQUESTS.plural})
+"""What only the signer and named operators may write (admission-policy.yaml)."""
+_RECORDS: Final = ", ".join(sorted(_PROTECTED))
 _INSTALL: Final = "upgrade the installation of the signer (Helm chart, install.yaml or clusterctl)"
 PERMISSIONS: Final = (
     ("", "secrets", ("get",)),
-    ("cluster.x-k8s.io", "clusters", ("get", "list", "watch")),
-    ("cluster.x-k8s.io", "machines", ("get", "list", "watch")),
-    ("cluster.x-k8s.io", "machinepools", ("get", "list", "watch")),
-    ("bootstrap.cluster.x-k8s.io", "kubeadmconfigs", ("get", "list", "watch")),
+    (CAPI, "clusters", ("get", "list", "watch")),
+    (CAPI, "machines", ("get", "list", "watch")),
+    (CAPI, "machinepools", ("get", "list", "watch")),
+    (KUBEADM_CONFIG[0], "kubeadmconfigs", ("get", "list", "watch")),
     (API_GROUP, "endorsementkeys", ("get", "list", "watch", "create", "patch", "delete")),
     (API_GROUP, "attestednodes", ("get", "list", "watch", "create", "update", "delete")),
     (API_GROUP, "endorsementkeyrequests", ("list", "watch", "create", "patch", "delete")),
-    (API_GROUP, "kubeletattestationpolicies", ("get", "list", "watch")),
+    (API_GROUP, "kubeletattestationpolicies", ("get", "list", "watch", "create")),
     (API_GROUP, "kubeletattestationpolicies/status", ("patch",)),
-    ("cluster.x-k8s.io", "machines/status", ("patch",)),
+    (CAPI, "machines/status", ("patch",)),
+    (CAPI, "clusters/status", ("patch",)),
     ("authentication.k8s.io", "tokenreviews", ("create",)),
     ("authorization.k8s.io", "subjectaccessreviews", ("create",)),
     ("", "events", ("create",)),
@@ -49,25 +67,30 @@ OWN_PERMISSIONS: Final = (
 
 
 def check_management(api: ManagementApi, signer_namespace: str) -> Iterator[Finding]:
-    """Yield a finding for each CRD, and for the permissions of the signer."""
-    for plural in _PLURALS:
-        yield _guard(partial(_check_crd, api, plural), "CRD", f"{plural}.{API_GROUP}")
+    """Yield a finding for each CRD, the permissions of the signer, and the admission policy."""
+    for resource in _RESOURCES:
+        name = f"{resource.plural}.{resource.group}"
+        yield _guard(partial(_check_crd, api, name), "CRD", name)
     account = f"{signer_namespace}/{ACCOUNT}"
     yield _guard(partial(_check_account, api, signer_namespace), "signer's permissions", account)
+    yield _guard(partial(_check_admission_policy, api), "admission policy", _RECORDS)
 
 
 def _guard(check: Callable[[], Finding], title: str, name: str) -> Finding:
     try:
         return check()
-    except CommandError as e:
+    except CommandError as error:
         return Finding(
-            result=Result.UNKNOWN, check=title, object=name, message=e.message, next_step=e.hint
+            result=Result.UNKNOWN,
+            check=title,
+            object=name,
+            message=error.message,
+            next_step=error.hint,
         )
 
 
-def _check_crd(api: ManagementApi, plural: str) -> Finding:
-    name = f"{plural}.{API_GROUP}"
-    response = api.find(f"{_CRDS}/{name}")
+def _check_crd(api: ManagementApi, name: str) -> Finding:
+    response = api.find(_CRDS.object_path(name))
     conditions: list[dict[str, Any]] = []
     if response is not None:
         conditions = json.loads(response.content).get("status", {}).get("conditions") or []
@@ -79,6 +102,32 @@ def _check_crd(api: ManagementApi, plural: str) -> Finding:
         object=name,
         message="is missing" if response is None else "is not established",
         next_step=_INSTALL,
+    )
+
+
+def _check_admission_policy(api: ManagementApi) -> Finding:
+    title, name = "admission policy", _RECORDS
+    bodies = api.list_objects(ADMISSION_POLICIES.collection_path())
+    policies = {body["metadata"]["name"] for body in bodies if _protects(body)}
+    for binding in api.list_objects(ADMISSION_POLICY_BINDINGS.collection_path()):
+        spec = binding["spec"]
+        if spec["policyName"] in policies and "Deny" in spec["validationActions"]:
+            return Finding(result=Result.OK, check=title, object=name)
+    return Finding(
+        result=Result.WARNING,
+        check=title,
+        object=name,
+        message="no policy is in force: a tenant with edit rights in its namespace can write these"
+        " objects there",
+        next_step="set admissionPolicy.enabled of the chart, or apply admission-policy.yaml",
+    )
+
+
+def _protects(policy: dict[str, Any]) -> bool:
+    """Return whether a ValidatingAdmissionPolicy is for all that the signer records."""
+    rules = (policy["spec"].get("matchConstraints") or {}).get("resourceRules") or ()
+    return any(
+        API_GROUP in rule["apiGroups"] and {*rule["resources"]} >= _PROTECTED for rule in rules
     )
 
 
@@ -107,13 +156,11 @@ def _is_allowed(
     resource, _, subresource = resource.partition("/")
     attributes |= {"resource": resource, "subresource": subresource}
     groups = ["system:serviceaccounts", f"system:serviceaccounts:{account_namespace}"]
-    body = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SubjectAccessReview",
-        "spec": {
+    body = SUBJECT_ACCESS_REVIEWS.manifest(
+        spec={
             "user": f"system:serviceaccount:{account_namespace}:{ACCOUNT}",
             "groups": [*groups, "system:authenticated"],
             "resourceAttributes": attributes,
-        },
-    }
-    return api.create(_REVIEWS, body).read(read_access_review)
+        }
+    )
+    return api.create(SUBJECT_ACCESS_REVIEWS.collection_path(), body).read(read_access_review)

@@ -1,4 +1,4 @@
-"""`entry-credential`: prints the kubeconfig with which nodes of a Cluster come back at any time.
+"""`rejoin-kubeconfig`: prints the kubeconfig with which nodes of a Cluster rejoin at any time.
 
 Its credential is for all nodes and does not expire. So before it is printed, the API server must
 show that the admission policy of entry-credential.yaml limits it.
@@ -17,20 +17,24 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from common.errors import Waiting
 from common.names import CLIENT_SIGNER, CLIENT_USAGES
-from signer.inventory.cluster import ClusterObject
-from signer.inventory.kubeconfig_secret import admin_kubeconfig_name, read_connection
-from signer.kube.client import ApiClient
-from signer.kube.csrs import CSRS
-from signer.kube.kubeconfig import Connection, parse_kubeconfig
+from signer.clusters.kubeconfig_secret import admin_kubeconfig_name, read_connection
+from signer.inventory.cluster_api.cluster import ClusterObject
+from signer.kube.resources import CSRS, SECRETS
 from signer.kube.secrets import read_secret
+from signer.kube.transport.client import ApiClient
+from signer.kube.transport.kubeconfig import Connection, parse_kubeconfig
 from signer.operator_cli.errors import EXIT_OK, Rejected
-from signer.operator_cli.kubeconfigs import build_kubeconfig
 from signer.operator_cli.policies import read_policy_objects
 from signer.operator_cli.session import Session
-from signer.operator_cli.workloads import open_client, read_named_secret, reading_workload
-from signer.verify.request import ENTRY_GROUP
+from signer.operator_cli.workloads.kubeconfigs import build_kubeconfig
+from signer.operator_cli.workloads.workload_reader import (
+    open_client,
+    read_named_secret,
+    reading_workload,
+)
+from signer.verify.requests.request import ENTRY_GROUP
 
-_SECRET: Final = "/api/v1/namespaces/node-attestation-entry/secrets/entry-token"  # noqa: S105 - a path
+_SECRET: Final = SECRETS.object_path("entry-token", "node-attestation-entry")
 _FOREIGN_SIGNER: Final = "kubernetes.io/kube-apiserver-client"
 _APPLY: Final = "apply packaging/signer/entry-credential.yaml in the workload cluster"
 
@@ -55,8 +59,8 @@ def run(session: Session) -> int:
 
 
 def _read_token(client: ApiClient) -> str:
-    response = client.get(_SECRET, accepted=(HTTPStatus.OK, HTTPStatus.NOT_FOUND))
-    if response.status == HTTPStatus.NOT_FOUND:
+    response = client.find(_SECRET)
+    if response is None:
         raise Rejected("the workload cluster has no entry credential", hint=_APPLY)
     token = response.read(read_secret).data.get("token")
     if not token:
@@ -87,20 +91,16 @@ def _may_request(entry: ApiClient, signer_name: str) -> bool:
     key = ec.generate_private_key(ec.SECP256R1())
     request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
     pem = request.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
-    body = {
-        "apiVersion": "certificates.k8s.io/v1",
-        "kind": "CertificateSigningRequest",
-        "metadata": {"generateName": "entry-credential-"},
-        "spec": {
+    body = CSRS.manifest(
+        metadata={"generateName": "entry-credential-"},
+        spec={
             "signerName": signer_name,
             "request": base64.b64encode(pem).decode(),
             "usages": sorted(CLIENT_USAGES),
         },
-    }
-    response = entry.create(
-        f"{CSRS}?dryRun=All", body, accepted=(HTTPStatus.CREATED, HTTPStatus.FORBIDDEN)
     )
-    return response.status == HTTPStatus.CREATED
+    path = f"{CSRS.collection_path()}?dryRun=All"
+    return entry.create(path, body, accepted=(HTTPStatus.CREATED, HTTPStatus.FORBIDDEN)).succeeded
 
 
 def _warn_of_policy(session: Session, cluster: ClusterObject) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import yaml
 
-from signer.kube.kubeconfig import Connection
+from signer.kube.transport.kubeconfig import Connection
 
 
 def build_kubeconfig(connection: Connection, name: str, user: Mapping[str, str]) -> bytes:

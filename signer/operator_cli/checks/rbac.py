@@ -1,4 +1,4 @@
-"""Finds who holds rights that lead around the attestation of a workload cluster.
+"""Finds who holds rights that avoid the attestation of a workload cluster.
 
 Reads ClusterRoles and bindings as RBAC evaluates them: wildcards, resource names, aggregated
 ClusterRoles (their rules are stored in the object). The API server is a tenant's, so a field of an
