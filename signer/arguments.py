@@ -14,15 +14,16 @@ COMMANDS: Final = {
     "run": "watch the workload clusters and sign until SIGTERM or SIGINT (the default)",
     "check-config": "check the flags and files of run, then exit; connect to nothing",
     "learn": "print a policy that allows the PCR values of nodes known to be good",
-    "verify": "explain offline, check by check, what the signer decides on stored requests",
+    "explain": "explain offline, check by check, what the signer decides on stored requests",
 }
+_ALIASES: Final = {"explain": ("verify",)}
 _GLOBAL_FLAGS: Final = frozenset({"-h", "--help", "--version"})
 _LEVELS: Final = ("debug", "info", "warning", "error")
 _EPILOG: Final = (
     f"'{PROGRAM} COMMAND --help' shows the flags of a command. Exit status: 0 done; 1 failed; 2 the"
-    " arguments, policies or files are invalid; 3 verify cannot decide, or a request would wait."
+    " arguments, policies or files are invalid; 3 explain cannot decide, or a request would wait."
 )
-_VERIFY_STATUSES: Final = (
+_EXPLAIN_STATUSES: Final = (
     "Exit status: 0 if the request would be challenged, certified or approved; 1 if it would be"
     " denied; 2 if the arguments or files are invalid; 3 if it would wait or be ignored, or cannot"
     " be decided."
@@ -52,10 +53,14 @@ def build_parser() -> argparse.ArgumentParser:
         ("run", _add_run_flags),
         ("check-config", _add_run_flags),
         ("learn", _add_learn_flags),
-        ("verify", _add_verify_flags),
+        ("explain", _add_explain_flags),
     ):
         what = COMMANDS[name]
-        add_flags(commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}."))
+        description = f"{what[0].upper()}{what[1:]}."
+        aliases = _ALIASES.get(name, ())
+        command = commands.add_parser(name, help=what, description=description, aliases=aliases)
+        command.set_defaults(command=name)
+        add_flags(command)
     return parser
 
 
@@ -66,6 +71,12 @@ def _add_run_flags(command: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="read the policies from FILE, and again when it changes (default: the"
         " KubeletAttestationPolicies of the management cluster)",
+    )
+    command.add_argument(
+        "--create-default-policy",
+        action="store_true",
+        help="create the KubeletAttestationPolicy default, for all Clusters and with registered"
+        " endorsement keys only, if there is no policy at the first start; not with --policy",
     )
     command.add_argument(
         "--kubeconfig",
@@ -120,8 +131,8 @@ def _add_learn_flags(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_verify_flags(command: argparse.ArgumentParser) -> None:
-    command.epilog = _VERIFY_STATUSES
+def _add_explain_flags(command: argparse.ArgumentParser) -> None:
+    command.epilog = _EXPLAIN_STATUSES
     command.add_argument(
         "file",
         type=Path,

@@ -2,10 +2,8 @@
 
 import argparse
 import gc
-import logging
 import os
 import resource
-import signal
 import socket
 import sys
 import traceback
@@ -15,7 +13,6 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from io import TextIOWrapper
 from pathlib import Path
-from threading import Event
 from typing import Final, TextIO
 
 from signer.arguments import PROGRAM, parse_arguments
@@ -27,16 +24,19 @@ from signer.config import (
     PolicyFileContents,
     load,
 )
-from signer.controller.audit import JsonFormatter
 from signer.controller.controller import Controller
 from signer.explain.command import Files, explain
 from signer.explain.manifests import FilesInvalid
 from signer.explain.report import EXIT_UNDECIDED
-from signer.policy import ClusterSelector
+from signer.logs import start_log
+from signer.policy import describe_clusters
 from signer.policy.learn import LearnError, draft_policy
+from signer.signals import stop_on_signals
 
 _EXIT_FAILED: Final = 1
 _EXIT_MISUSED: Final = 2
+_SHUTDOWN_SECONDS: Final = 40
+"""Less than the chart's `terminationGracePeriodSeconds`, more than the steps of a shutdown need."""
 _GARBAGE_THRESHOLDS: Final = (10_000, 20, 20)
 """New objects until a search of the youngest, and how many searches until one of older objects."""
 
@@ -47,32 +47,30 @@ def main() -> int:
     match arguments.command:
         case "learn":
             return _learn(arguments)
-        case "verify":
-            return _verify(arguments)
+        case "explain":
+            return _explain(arguments)
         case command:
             return _run(arguments, only_check=command == "check-config")
 
 
 def _run(arguments: argparse.Namespace, *, only_check: bool) -> int:
     """Load the configuration; then print it, or sign until a signal ends the program."""
-    _log_to_stderr(arguments.log_level)
+    log = start_log(arguments.log_level.upper())
     try:
         config = load(_flags(arguments, os.environ))
-    except ConfigError as e:
-        return _misused(e.problems)
+    except ConfigError as error:
+        return _misused(error.problems)
     if only_check:
         sys.stdout.write(_describe(config))
         return 0
     _allow_open_files()
     _search_garbage_less_often()
-    stop = Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop = stop_on_signals(_SHUTDOWN_SECONDS)
     try:
         agent = f"{PROGRAM}/{version('node-attestation')}"
-        controller = Controller(config, agent=agent, host_name=socket.gethostname())
-    except OSError as e:
-        sys.stderr.write(f"{PROGRAM}: --metrics-address: {e.strerror}\n")
+        controller = Controller(config, log, agent=agent, host_name=socket.gethostname())
+    except OSError as error:
+        sys.stderr.write(f"{PROGRAM}: --metrics-address: {error.strerror}\n")
         return _EXIT_FAILED
     controller.run(stop)
     return 0
@@ -103,16 +101,16 @@ def _learn(arguments: argparse.Namespace) -> int:
     try:
         with _open_log(arguments.log) as log:
             text = draft_policy(log, nodes=arguments.node, cluster=arguments.cluster)
-    except LearnError as e:
-        _write_problems(e.problems)
+    except LearnError as error:
+        _write_problems(error.problems)
         return _EXIT_FAILED
-    except OSError as e:
-        return _misused([f"{arguments.log}: {e.strerror}"])
+    except OSError as error:
+        return _misused([f"{arguments.log}: {error.strerror}"])
     sys.stdout.write(text)
     return 0
 
 
-def _verify(arguments: argparse.Namespace) -> int:
+def _explain(arguments: argparse.Namespace) -> int:
     """Print how the signer would judge the requests; the exit status is the verdict."""
     files = Files(
         requests=arguments.file,
@@ -125,8 +123,8 @@ def _verify(arguments: argparse.Namespace) -> int:
         report, status = explain(
             files, now=arguments.now or datetime.now(UTC), json=arguments.output == "json"
         )
-    except (FilesInvalid, ConfigError) as e:
-        return _misused(e.problems)
+    except (FilesInvalid, ConfigError) as error:
+        return _misused(error.problems)
     except Exception:  # noqa: BLE001 - Python would exit with 1, which means denied
         traceback.print_exc()
         return EXIT_UNDECIDED
@@ -157,6 +155,7 @@ def _flags(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Fla
     port = environment.get("KUBERNETES_SERVICE_PORT")
     return Flags(
         policy=arguments.policy,
+        create_default_policy=arguments.create_default_policy,
         kubeconfig=arguments.kubeconfig,
         in_cluster_endpoint=(host, port) if host and port else None,
         own_namespace=arguments.own_namespace or environment.get("POD_NAMESPACE"),
@@ -167,12 +166,6 @@ def _flags(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Fla
         metrics_address=arguments.metrics_address,
         metrics_secure=arguments.metrics_secure,
     )
-
-
-def _log_to_stderr(level: str) -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(JsonFormatter())
-    logging.basicConfig(level=level.upper(), handlers=[handler])
 
 
 def _describe(config: Config) -> str:
@@ -192,19 +185,11 @@ def _describe(config: Config) -> str:
 
 def _describe_policies(file: PolicyFileContents) -> Iterator[str]:
     for policy in file.policies.accepted:
-        yield f"policy {policy.name}: {_clusters(policy.clusters)}, trust {policy.trust.value}"
+        trust = policy.endorsement_key.trust.value
+        yield f"policy {policy.name}: {describe_clusters(policy.clusters)}, trust {trust}"
         anchors = file.anchors[policy.name]
         yield from (f"policy {policy.name}: left out: {problem}" for problem in anchors.unreadable)
         yield from (
             f"policy {policy.name}: no authority has signed {source}"
             for source in anchors.unmatched_lists
         )
-
-
-def _clusters(selector: ClusterSelector | None) -> str:
-    if selector is None:
-        return "every other Cluster"
-    if selector.cluster is not None:
-        return f"{selector.cluster.namespace}/{selector.cluster.name}"
-    labels = "".join(f", {key}={value}" for key, value in sorted(selector.match_labels.items()))
-    return f"Clusters of {', '.join(sorted(selector.namespaces))}{labels}"

@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import Final
 
 from signer.errors import KubeconfigRefused
-from signer.kube.kubeconfig import Connection, in_cluster, parse_kubeconfig
-from signer.kube.tls import client_context
+from signer.kube.transport.kubeconfig import Connection, in_cluster, parse_kubeconfig
+from signer.kube.transport.tls import client_context
 from signer.policy import Policy, PolicyFileInvalid, PolicySet, load_policies
 from signer.trust_bundles import TrustBundleInvalid, load_trust_bundle
 from signer.verify.x509.trust_anchors import NO_ANCHORS, TrustAnchors
@@ -41,6 +41,7 @@ class Flags:
 
     policy: Path | None
     """`None`: the policies are objects of the management cluster."""
+    create_default_policy: bool
     kubeconfig: Path | None
     in_cluster_endpoint: tuple[str, str] | None
     """Host and port of the API server of the cluster that the signer runs in."""
@@ -79,18 +80,15 @@ class Config:
     """API groups of infrastructure objects that are watched."""
     policy_file: PolicyFileContents | None
     """The policies at the start; `None`: they are objects of the management cluster."""
+    create_default_policy: bool
+    """Whether the first start creates a policy for all Clusters, if there is none."""
     metrics_address: tuple[str, int] | None
     metrics_secure: bool
     """Whether metrics are served with TLS, to authorized readers only."""
 
 
 def load(flags: Flags) -> Config:
-    """Read and check everything that the flags name.
-
-    Raises:
-        ConfigError: with every problem.
-
-    """
+    """Read and check everything that the flags name. Raises `ConfigError` with every problem."""
     problems: list[str] = []
     connection = load_connection(flags.kubeconfig, flags.in_cluster_endpoint, problems)
     own_namespace = _own_namespace(flags.own_namespace, problems)
@@ -99,6 +97,8 @@ def load(flags: Flags) -> Config:
     for group in flags.infrastructure_groups:
         _check(_API_GROUP, group, "--infrastructure-group", "an API group", problems)
     policy_file = None if flags.policy is None else _policy_file(flags.policy, problems)
+    if flags.create_default_policy and flags.policy is not None:
+        problems.append("--create-default-policy must be absent with --policy")
     metrics_address = _metrics_address(flags.metrics_address, problems)
     if flags.metrics_secure and flags.metrics_address is None:
         problems.append("--metrics-secure requires --metrics-address")
@@ -110,6 +110,7 @@ def load(flags: Flags) -> Config:
         watched_namespace=flags.watched_namespace,
         infrastructure_groups=flags.infrastructure_groups,
         policy_file=policy_file,
+        create_default_policy=flags.create_default_policy,
         metrics_address=metrics_address,
         metrics_secure=flags.metrics_secure,
     )
@@ -118,9 +119,7 @@ def load(flags: Flags) -> Config:
 def load_policy_file(path: Path) -> PolicyFileContents:
     """Read policies and the trust anchors that they name.
 
-    Raises:
-        ConfigError: with every problem.
-
+    Raises `ConfigError` with every problem.
     """
     problems: list[str] = []
     contents = _policy_file(path, problems)
@@ -132,8 +131,8 @@ def load_policy_file(path: Path) -> PolicyFileContents:
 def _policy_file(path: Path, problems: list[str]) -> PolicyFileContents | None:
     try:
         content = path.read_bytes()
-    except OSError as e:
-        problems.append(f"{path}: {e.strerror}")
+    except OSError as error:
+        problems.append(f"{path}: {error.strerror}")
         return None
     policies = _policies(path, content, problems)
     if policies is None:
@@ -160,10 +159,10 @@ def load_connection(
             problems.append("--kubeconfig is required outside of a pod")
             return None
         client_context(connection)
-    except OSError as e:
-        problems.append(f"{kubeconfig}: {e.strerror}")
-    except KubeconfigRefused as e:
-        problems.append(f"{kubeconfig or SERVICE_ACCOUNT}: {e.message}")
+    except OSError as error:
+        problems.append(f"{kubeconfig}: {error.strerror}")
+    except KubeconfigRefused as error:
+        problems.append(f"{kubeconfig or SERVICE_ACCOUNT}: {error.message}")
     else:
         return connection
     return None
@@ -190,16 +189,16 @@ def _policies(path: Path, content: bytes, problems: list[str]) -> PolicySet | No
         return load_policies(content.decode())
     except UnicodeDecodeError:
         problems.append(f"{path}: must be UTF-8")
-    except PolicyFileInvalid as e:
-        problems.extend(f"{path}: {problem}" for problem in e.problems)
+    except PolicyFileInvalid as error:
+        problems.extend(f"{path}: {problem}" for problem in error.problems)
     return None
 
 
 def _anchors(policy: Policy, problems: list[str]) -> TrustAnchors:
     try:
         return load_trust_bundle(policy)
-    except TrustBundleInvalid as e:
-        problems.append(f"policy {policy.name}: {e}")
+    except TrustBundleInvalid as error:
+        problems.append(f"policy {policy.name}: {error}")
     return NO_ANCHORS
 
 

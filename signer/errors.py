@@ -122,6 +122,26 @@ class AttestationKeyWeak(Denied, check="A1"):
     """The attestation key is invalid, or is known to be weak."""
 
 
+class AttestationCertificateMalformed(Denied, check="A2"):
+    """The certificate of the attestation key cannot be read."""
+
+
+class AttestationCertificateMismatch(Denied, check="A2"):
+    """The TPM's certificate for attestation keys certifies another key than the one presented."""
+
+
+class AttestationCertificateUntrusted(Denied, check="A2"):
+    """The certificate of the attestation key does not lead to a configured authority."""
+
+
+class AttestationCertificateNotAllowed(Denied, check="A2"):
+    """The certificate of the attestation key, or one above it, breaks a rule."""
+
+
+class AttestationCertificateOutOfDate(Denied, check="A2"):
+    """The certificate of the attestation key, or one above it, is not valid now."""
+
+
 # Q: quote
 
 
@@ -155,6 +175,14 @@ class PcrDigestMismatch(Denied, check="Q3"):
 
 class PcrPolicyMismatch(Denied, check="Q4"):
     """A PCR holds a value that the policy does not allow."""
+
+
+class PcrSignaturesMalformed(Denied, check="Q4"):
+    """The signatures of PCR values cannot be read."""
+
+
+class PcrSignatureRevoked(Denied, check="Q4"):
+    """The policy revokes the vendor's signature of a PCR value."""
 
 
 class EventLogMissing(Denied, check="Q4"):
@@ -240,14 +268,14 @@ class EndorsementKeyWeak(Denied, check="E1"):
 
 
 class EndorsementKeyMismatch(Denied, check="E2"):
-    """Another endorsement key is on record for this Machine."""
+    """Another endorsement key is registered for this Machine."""
 
 
 class EndorsementKeyNotRegistered(Waiting, check="E2"):
-    """No endorsement key is on record for this Machine."""
+    """No endorsement key is registered for this Machine."""
 
 
-class EndorsementKeyRecordInvalid(Waiting, check="E2", alarm=True):
+class EndorsementKeyRegistrationInvalid(Waiting, check="E2", alarm=True):
     """The endorsement key record of this Machine cannot be read."""
 
 
@@ -265,6 +293,14 @@ class PlatformLocationNotAllowed(Waiting, check="E2", alarm=True):
 
 class PlatformAnswerPending(Unavailable, check="E2"):
     """The platform has not answered the query for the Machine yet."""
+
+
+class EndorsementKeyUnproved(Denied, check="E2"):
+    """No statement of the certified attestation key says that its TPM made the endorsement key."""
+
+
+class QuoteOfOtherMachine(Denied, check="E2"):
+    """The quote does not name the virtual machine of the Machine of the request."""
 
 
 class EndorsementCertificateMissing(Denied, check="E2"):
@@ -285,6 +321,14 @@ class EndorsementCertificateUntrusted(Denied, check="E2"):
 
 class EndorsementCertificateNotAllowed(Denied, check="E2"):
     """The endorsement certificate, or one above it, breaks a rule: usage, algorithm, key, form."""
+
+
+class EndorsementCertificateOfOtherMachine(Denied, check="E2"):
+    """The endorsement certificate names another machine than the Machine of the request."""
+
+
+class EndorsementCertificateNameNotAllowed(Denied, check="E2"):
+    """The endorsement certificate names an instance that the policy does not allow."""
 
 
 class EndorsementCertificateOutOfDate(Denied, check="E2"):
@@ -330,7 +374,7 @@ class EndorsementKeyQuotaExceeded(Waiting, check="K1", alarm=True):
     """The Cluster's namespace has claimed more endorsement keys than its quota allows."""
 
 
-class EndorsementKeyRecordConflict(Waiting, check="K1", alarm=True):
+class EndorsementKeyRegistrationConflict(Waiting, check="K1", alarm=True):
     """Two records give one endorsement key to two nodes."""
 
 
@@ -340,6 +384,10 @@ class NodeNameInUse(Denied, check="K2"):
 
 class NodeNameReserved(Waiting, check="K2"):
     """The Machine with the node name is being deleted, or its last certificate has not expired."""
+
+
+class AttestedNodeUnreadable(Unavailable, check="K2", alarm=True):
+    """An AttestedNode cannot be read: its name and its certificates are unknown."""
 
 
 class RequesterCredentialUnknown(Denied, check="K4", alarm=True):
@@ -382,6 +430,24 @@ class AddressOfAnotherMachine(Waiting, check="S3", alarm=True):
 
 class AuthorityShared(Waiting, check="I1", alarm=True):
     """Another Cluster has the same certificate authority, and a policy of the two forbids it."""
+
+
+# Alarms about the credential list, which stop no request
+
+
+class CredentialListFull(Unavailable, alarm=True):
+    """The credential list of a Cluster has no space, or soon has none."""
+
+
+class ClaimsOutOfDate(Unavailable, alarm=True):
+    """An AttestedNode is older than its entry in the credential list."""
+
+
+# A renewal that was not requested, so no request has this reason
+
+
+class RenewalOverdue(Unavailable):
+    """The node has not renewed its client certificate in time."""
 
 
 # Temporary failures: the signer retries

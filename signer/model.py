@@ -66,9 +66,13 @@ class ClusterKey:
     namespace: str
     name: str
 
+    def __str__(self) -> str:
+        """Return `namespace/name`, as users write it and as the caches of Clusters are keyed."""
+        return f"{self.namespace}/{self.name}"
+
     def log_fields(self) -> dict[str, object]:
         """Return the fields that name the Cluster in a line of the log."""
-        return {"cluster": f"{self.namespace}/{self.name}", "namespace": self.namespace}
+        return {"cluster": str(self), "namespace": self.namespace}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,14 +84,17 @@ class Cluster:
     paused: bool
     client_signers: frozenset[str]
     """Opted-in client signer names (R0); the fields of a CRD that has them, else annotations."""
-    control_plane_hosts: frozenset[str]
-    """Host names and addresses of the control plane endpoint and of the `kubernetes` service."""
+    control_plane_hosts: frozenset[HostName]
+    """Names of the control plane endpoint and the `kubernetes` service, as `canonical_name` returns
+    them."""
     service_networks: tuple[IPv4Network | IPv6Network, ...]
     """Addresses of Services, as the Cluster object gives them; empty where it gives none."""
     service_domain: str
     """DNS domain of the workload cluster, e.g. `cluster.local`."""
     auto_approve_bindings: frozenset[str]
     """ClusterRoleBindings of the workload cluster that approve CSRs without attestation."""
+    keeps_bindings: bool = False
+    """Whether the signer leaves them for Nodes from before the opt-in that have not attested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +135,8 @@ class Machine:
     """From the annotations on Machine and infrastructure object."""
     registered_keys_error: str | None
     """Why such an annotation could not be read; the Machine may then have more registered keys."""
+    vm_id: str | None = None
+    """UUID of its virtual machine in lower case, by the annotation on the Machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,14 +148,36 @@ class Node:
     uid: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     """The labels that the signer writes, see `signer.inventory.node_labels`; no others."""
+    created: datetime | None = None
+    """As the API server of the workload cluster set it; no client can choose it."""
+    is_control_plane: bool = False
+    """By its label, which NodeRestriction keeps from kubelets."""
+    tainted: bool = False
+    """Whether it has the taint that the signer writes, see `signer.inventory.node_taints`."""
 
 
 class TrustBasis(Enum):
-    """On what basis a claim was made; a record outranks the others (K1)."""
+    """On what basis a claim was made."""
 
-    RECORD = "Record"
+    REGISTERED = "Registered"
+    CERTIFICATE_NAME = "CertificateName"
     CERTIFICATE = "Certificate"
     FIRST_USE = "FirstUse"
+
+    @property
+    def names_machine(self) -> bool:
+        """Whether a trusted statement says which Machine has the key: it outranks the others."""
+        return self in {TrustBasis.REGISTERED, TrustBasis.CERTIFICATE_NAME}
+
+    def outranks(self, other: "TrustBasis | None") -> bool:
+        """Return whether a request on this basis takes over a claim on the other one (K1, K2).
+
+        A name in a certificate is a statement of the platform, so a record of an operator outranks
+        it. `None` is a basis that is not known.
+        """
+        if self is TrustBasis.REGISTERED:
+            return other is not TrustBasis.REGISTERED
+        return self.names_machine and other in {TrustBasis.CERTIFICATE, TrustBasis.FIRST_USE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,7 +260,7 @@ class OfferedKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndorsementKeyRequest:
-    """The keys that were offered for a Machine without a key on record; `name` is the Machine's."""
+    """The keys offered for a Machine without a registered key; `name` is the Machine's."""
 
     cluster: ClusterKey
     name: str
@@ -242,10 +273,11 @@ class EndorsementKeyRequest:
 
 
 class MachineState(Enum):
-    """Whether the Cluster has the Machine of a claim: a complete claim is live only with it."""
+    """Whether the Machine of a claim exists. A complete claim is live only while it does."""
 
     PRESENT = "present"
     DELETING = "deleting"
+    """It is being deleted, or may come: its Cluster is paused, as `clusterctl move` does it."""
     ABSENT = "absent"
 
 
@@ -264,6 +296,36 @@ class BootState(Enum):
     VERIFIED = "Verified"
     MISMATCH = "Mismatch"
     """A PCR had a value that the policy does not allow, and its mode is Warn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredValues:
+    """What a TPM quoted and its event log shows, in hex, for operators: no verdict depends on it.
+
+    The lists have the digests that a policy can allow in `eventLog`.
+    """
+
+    pcrs: Mapping[str, Mapping[str, str]]
+    """Values by bank and PCR, of the PCRs for which the policy has values."""
+    firmware: str = ""
+    """Version that the firmware measured; empty if no event shows it."""
+    secure_boot: bool | None = None
+    platform_keys: tuple[str, ...] = ()
+    signature_databases: tuple[str, ...] = ()
+    boot_loaders: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why the last request of a node for a client certificate was denied, or waits."""
+
+    reason: str
+    message: str
+    time: datetime
+    request: str
+    """Name of the CSR."""
+    measured: MeasuredValues | None = None
+    """What the policy refused, if the TPM of the claim quoted it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,6 +354,13 @@ class AttestedNodeObject:
     """Name of the policy under which the node last attested. Empty in older claims."""
     boot_state: BootState | None = None
     """`None` if that policy has no rules about PCRs and event log, and in older claims."""
+    measured: MeasuredValues | None = None
+    """What the node last attested with; `None` as above."""
+    renewal_deadline: datetime | None = None
+    """When the renewal of its client certificate is overdue. `None` before the first one, and in
+    older claims."""
+    last_refusal: Refusal | None = None
+    """`None` since its last client certificate. For operators: no verdict depends on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,12 +371,7 @@ class ChallengeKeys:
     previous: bytes | None = field(repr=False)
 
     def by_id(self, identity: str) -> bytes:
-        """Return the challenge key with this ID.
-
-        Raises:
-            ChallengeKeyUnknown: neither has it.
-
-        """
+        """Return the challenge key with this ID. Raises `ChallengeKeyUnknown`: neither has it."""
         for key in (self.current, self.previous):
             if key is not None and hmac.compare_digest(challenge_key_id(key), identity):
                 return key
@@ -352,7 +416,7 @@ class Inventory(Protocol):
         """Return the Machines and pool members of this Cluster with exactly this provider ID."""
 
     def machines_with_host_name(self, name: HostName) -> Sequence[Machine]:
-        """Return the Machines of this Cluster with an address that has this name as a form."""
+        """Return the Machines of this Cluster with an address of this canonical name."""
 
     def machines_with_node_ref(self, node_name: str) -> Sequence[Machine]:
         """Return the Machines of this Cluster whose `nodeRef` names this Node."""
@@ -381,6 +445,12 @@ class Inventory(Protocol):
         A Machine has one node name: M3 compares a requested name with these.
         """
 
+    def attested_nodes_with_key(self, key_name: str) -> Sequence[AttestedNodeObject]:
+        """Return the AttestedNodes of all Clusters that name this EndorsementKey.
+
+        Those without a Machine in the caches are left out.
+        """
+
 
 class ClaimStore(Protocol):
     """Reads and writes claims in the API server, without a cache (K1 to K4).
@@ -392,7 +462,7 @@ class ClaimStore(Protocol):
         """Read the EndorsementKey."""
 
     def attested_node(self, cluster: ClusterKey, node_name: str) -> AttestedNodeObject | None:
-        """Read the AttestedNode of a node, of any Cluster."""
+        """Read the AttestedNode of a node, of any Cluster. Raises `AttestedNodeUnreadable`."""
 
     def create_endorsement_key(
         self, name: str, public_key_pem: str, held_by: KeyHolder, now: datetime
@@ -417,6 +487,7 @@ class ClaimStore(Protocol):
     ) -> MachineState:
         """Return the state of the Machine of that Cluster with this name and provider ID.
 
-        An empty name means any name. A Cluster that does not exist has no Machines. Raises
-        `ApiServerUnavailable` when the state is unknown.
+        An empty name means any name. A Cluster that does not exist has no Machines. A Machine that
+        a paused Cluster lacks is `DELETING`. Raises `ApiServerUnavailable` when the state is
+        unknown.
         """

@@ -37,9 +37,7 @@ class _FileContents:
 def load_trust_bundle(policy: Policy) -> TrustAnchors:
     """Return the trust anchors of a policy; without authorities, they trust no certificate.
 
-    Raises:
-        TrustBundleInvalid: with every problem.
-
+    Raises `TrustBundleInvalid` with every problem.
     """
     return _parse(_read(policy)) if policy.certificate_authorities else NO_ANCHORS
 
@@ -71,9 +69,9 @@ class TrustBundleFiles:
     def _use(self, name: str, contents: _FileContents) -> None:
         try:
             anchors = _parse(contents)
-        except TrustBundleInvalid as e:
+        except TrustBundleInvalid as error:
             self.invalid.add(name)
-            _alarm("trust bundle is invalid", name, _INVALID, str(e))
+            _alarm("trust bundle is invalid", name, _INVALID, str(error))
             return
         self.current[name] = anchors
         self.invalid.discard(name)
@@ -102,17 +100,17 @@ def _parse(contents: _FileContents) -> TrustAnchors:
         raise TrustBundleInvalid(contents.problem)
     try:
         return load_trust_anchors(contents.authorities, contents.revocation_lists)
-    except ValueError as e:
-        raise TrustBundleInvalid(str(e)) from e
+    except ValueError as error:
+        raise TrustBundleInvalid(str(error)) from error
 
 
 def _read(policy: Policy) -> _FileContents:
     try:
         authorities = dict(_files(policy.certificate_authorities))
-        lists = dict(_files(policy.certificate_revocation_lists))
-    except OSError as e:
-        return _FileContents(problem=f"{e.filename}: {e.strerror}")
-    if policy.certificate_revocation_lists and not lists:
+        lists = dict(_files(policy.endorsement_key.certificate_revocation_lists))
+    except OSError as error:
+        return _FileContents(problem=f"{error.filename}: {error.strerror}")
+    if policy.endorsement_key.certificate_revocation_lists and not lists:
         # No list would mean that nothing is revoked.
         return _FileContents(
             problem="certificateRevocationLists must name at least one revocation list"

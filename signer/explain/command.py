@@ -1,4 +1,4 @@
-"""`node-attestation-signer verify`: reads the files, replays the requests, writes the report."""
+"""`node-attestation-signer explain`: reads the files, replays the requests, writes the report."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,12 +9,11 @@ from common.errors import AttestationError
 from signer.config import load_policy_file
 from signer.explain.manifests import FilesInvalid, kind_of, read_objects
 from signer.explain.offline_claims import OfflineClaimStore
-from signer.explain.offline_inventory import Dump
+from signer.explain.offline_inventory import OfflineObjects
 from signer.explain.replay import ReplayInputs, replay
 from signer.explain.report import as_json, as_text, exit_status
-from signer.inventory.caches import cluster_key
-from signer.inventory.challenge_keys import keys_from_secret
-from signer.inventory.lister import CachedInventory
+from signer.inventory.cached_inventory import CachedInventory
+from signer.inventory.replica_records.challenge_keys import keys_from_secret
 from signer.kube.csrs import read_csr
 from signer.kube.secrets import read_secret
 from signer.model import ChallengeKeys, ClusterKey, Csr
@@ -46,13 +45,13 @@ def explain(files: Files, *, now: datetime, json: bool) -> tuple[str, int]:
 
     """
     csrs = _csrs(files.requests)
-    dump = Dump([body for path in files.objects for body in read_objects(path)])
+    objects = OfflineObjects([body for path in files.objects for body in read_objects(path)])
     keys = files.challenge_key_secret
-    cluster = _cluster(files.cluster, dump)
+    cluster = _cluster(files.cluster, objects)
     contents = load_policy_file(files.policy)
     return explain_requests(
         csrs,
-        dump,
+        objects,
         policies=contents.policies,
         anchors=contents.anchors,
         cluster=cluster,
@@ -64,7 +63,7 @@ def explain(files: Files, *, now: datetime, json: bool) -> tuple[str, int]:
 
 def explain_requests(  # noqa: PLR0913 - everything that a verdict depends on
     csrs: Sequence[Csr],
-    dump: Dump,
+    objects: OfflineObjects,
     *,
     policies: PolicySet,
     anchors: Mapping[str, TrustAnchors],
@@ -77,12 +76,12 @@ def explain_requests(  # noqa: PLR0913 - everything that a verdict depends on
 
     `anchors` has the trust anchors by the name of the policy. Raises `FilesInvalid`.
     """
-    found = dump.clusters.get(cluster_key(cluster))
+    found = objects.clusters.get(str(cluster))
     inputs = ReplayInputs(
         cluster=cluster,
         labels={} if found is None else found.labels,
-        inventory=CachedInventory(dump, dump.workload(cluster)),
-        claims=OfflineClaimStore(dump),
+        inventory=CachedInventory(objects, objects.workload(cluster)),
+        claims=OfflineClaimStore(objects),
         policies=policies,
         anchors=anchors,
         challenge_keys=challenge_keys,
@@ -90,7 +89,7 @@ def explain_requests(  # noqa: PLR0913 - everything that a verdict depends on
     )
     explanations = [replay(csr, inputs) for csr in csrs]
     write = as_json if json else as_text
-    return write(explanations, dump.object_counts()), exit_status(explanations)
+    return write(explanations, objects.object_counts()), exit_status(explanations)
 
 
 def _csrs(path: Path) -> list[Csr]:
@@ -99,14 +98,16 @@ def _csrs(path: Path) -> list[Csr]:
         raise FilesInvalid(f"{path}: must hold a CertificateSigningRequest")
     try:
         return [read_csr(body) for body in bodies]
-    except ValueError as e:
-        raise FilesInvalid(f"{path}: a CertificateSigningRequest cannot be read: {e}") from e
+    except ValueError as error:
+        raise FilesInvalid(
+            f"{path}: a CertificateSigningRequest cannot be read: {error}"
+        ) from error
 
 
-def _cluster(key: ClusterKey | None, dump: Dump) -> ClusterKey:
+def _cluster(key: ClusterKey | None, objects: OfflineObjects) -> ClusterKey:
     if key is not None:
         return key
-    keys = [cluster.key for cluster in dump.clusters.all()]
+    keys = [cluster.key for cluster in objects.clusters.all()]
     if len(keys) != 1:
         raise FilesInvalid(f"the objects hold {len(keys)} Clusters: name one with --cluster")
     return keys[0]
@@ -118,7 +119,7 @@ def _challenge_keys(path: Path, now: datetime) -> ChallengeKeys:
         raise FilesInvalid(f"{path}: must hold exactly one Secret")
     try:
         return keys_from_secret(read_secret(bodies[0]), now)
-    except AttestationError as e:
-        raise FilesInvalid(f"{path}: {e.message}") from e
-    except ValueError as e:
-        raise FilesInvalid(f"{path}: {e}") from e
+    except AttestationError as error:
+        raise FilesInvalid(f"{path}: {error.message}") from error
+    except ValueError as error:
+        raise FilesInvalid(f"{path}: {error}") from error

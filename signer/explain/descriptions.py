@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from common.public_keys import PublicKey
 from common.tpm.constants import HASHES
 from signer.explain.replay import CheckResult
-from signer.verify.request import BootstrapRequester
+from signer.verify.requests.request import BootstrapRequester
 
 
 def describe_result(result: CheckResult) -> str:

@@ -29,12 +29,12 @@ def read_objects(path: Path) -> list[Json]:
     """Return every object in a file, those in Lists included. Raises `FilesInvalid`."""
     try:
         return [item for document in _documents(path) for item in _items(document)]
-    except OSError as e:
-        raise FilesInvalid(f"{path}: {e.strerror}") from e
-    except ValueError as e:
-        raise FilesInvalid(f"{path}: {e}") from e
-    except RecursionError as e:
-        raise FilesInvalid(f"{path}: nested too deeply") from e
+    except OSError as error:
+        raise FilesInvalid(f"{path}: {error.strerror}") from error
+    except ValueError as error:
+        raise FilesInvalid(f"{path}: {error}") from error
+    except RecursionError as error:
+        raise FilesInvalid(f"{path}: nested too deeply") from error
 
 
 def _documents(path: Path) -> list[object]:

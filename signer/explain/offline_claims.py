@@ -3,8 +3,7 @@
 from datetime import datetime
 
 from common.errors import ApiServerUnavailable
-from signer.explain.offline_inventory import Dump
-from signer.inventory.caches import cluster_key
+from signer.explain.offline_inventory import OfflineObjects
 from signer.model import (
     AttestedNodeObject,
     ClusterKey,
@@ -18,18 +17,18 @@ from signer.model import (
 class OfflineClaimStore:
     """A `ClaimStore` over files: it reads what they hold, and returns what would be written."""
 
-    def __init__(self, dump: Dump) -> None:
+    def __init__(self, objects: OfflineObjects) -> None:
         """Read the claims of these objects."""
-        self._dump = dump
+        self._objects = objects
 
     def endorsement_key(self, name: str) -> EndorsementKeyObject | None:
         """Return the EndorsementKey, or `None` if no file has it."""
-        return self._dump.keys.get(name)
+        return self._objects.keys.get(name)
 
     def attested_node(self, cluster: ClusterKey, node_name: str) -> AttestedNodeObject | None:
         """Return the AttestedNode of a node of any Cluster, or `None` if no file has it."""
         name = attested_node_name(cluster, node_name)
-        return self._dump.nodes.get(f"{cluster.namespace}/{name}")
+        return self._objects.nodes.get(f"{cluster.namespace}/{name}")
 
     def create_endorsement_key(
         self,
@@ -76,20 +75,21 @@ class OfflineClaimStore:
 
         Raises `ApiServerUnavailable` for a Cluster that is in no file: it may exist.
         """
-        if self._dump.clusters.get(cluster_key(cluster)) is None:
+        found = self._objects.clusters.get(str(cluster))
+        if found is None:
             raise ApiServerUnavailable(
                 "another Cluster holds a claim, and no file has that Cluster",
-                detail=cluster_key(cluster),
+                detail=str(cluster),
             )
         index_key = (cluster, provider_id)
         deleting = [
             machine.deleting
-            for machine in self._dump.machines.by_index("provider ID", index_key)
+            for machine in self._objects.machines.by_index("provider ID", index_key)
             if machine_name in {"", machine.name}
         ]
         if not machine_name:
-            pools = self._dump.pools.by_index("provider ID", index_key)
+            pools = self._objects.pools.by_index("provider ID", index_key)
             deleting += [pool.deleting for pool in pools]
         if not deleting:
-            return MachineState.ABSENT
+            return MachineState.DELETING if found.paused else MachineState.ABSENT
         return MachineState.DELETING if all(deleting) else MachineState.PRESENT

@@ -14,13 +14,20 @@ from common.evidence import Offer
 from signer.errors import ChallengeKeyUnknown
 from signer.model import ChallengeKeys, ClaimStore, ClusterKey, Csr, Inventory
 from signer.policy import AccessReview, Policy, PolicyMode, PolicySet
+from signer.verify import checks
 from signer.verify.answer import verify_answer
-from signer.verify.claimed_answer import UnreleasedCertificate, make_claims
+from signer.verify.checks import Step
+from signer.verify.claimed_answer import WithheldCertificate, make_claims
 from signer.verify.context import VerificationContext
 from signer.verify.kubelet_serving import verify_kubelet_serving
 from signer.verify.offer import verify_offer
-from signer.verify.parse import ParsedAnswer, ParsedKubeletServing, ParsedOffer, parse_request
-from signer.verify.recognize import CsrKind, recognize_csr
+from signer.verify.requests.parse import (
+    ParsedAnswer,
+    ParsedKubeletServing,
+    ParsedOffer,
+    parse_request,
+)
+from signer.verify.requests.recognize import CsrKind, recognize_csr
 from signer.verify.x509.trust_anchors import TrustAnchors
 
 T = TypeVar("T")
@@ -88,20 +95,6 @@ class ReplayInputs:
     now: datetime
 
 
-_ENTRY: Final = ("R1 R0",)
-_NODE: Final = ("E2", "E3")
-_MACHINE: Final = "M5 M1 M2 M3 M4 M6 M7"
-OFFER: Final = (*_ENTRY, "P1 P2 P3 P4 P5 P6", "R2 R3", "A1", _MACHINE, "E1", *_NODE)
-ANSWER: Final = (
-    *(*_ENTRY, "P1 P2 P3 P4 P5 P6", "R2 R3", "C1", "A1", "E1"),
-    *("Q1 Q2", "Q3", "Q4", _MACHINE, *_NODE),
-)
-SERVING: Final = (*ANSWER, "S1 S2 S3")
-CLAIM: Final = ("K1 K4 K2 K3",)
-BUILTIN: Final = (*_ENTRY, "P1 P2 P3 P4", "R2 R3", "M5", "M3 E3 M1", "S1 S2 S3")
-SERVING_ONLY: Final = (*_ENTRY, "P1 P2 P3 P4", "R2 R3", "M5", "M1 M3 M4 M6", "S1 S2 S3")
-"""The checks of each kind of request in their order; a string has the checks that end together."""
-
 _OUTCOMES: Final = {
     Consequence.DENY: (Outcome.DENIED, Verdict.DENIED),
     Consequence.WAIT: (Outcome.WAITING, Verdict.WAITING),
@@ -117,8 +110,8 @@ def replay(csr: Csr, inputs: ReplayInputs) -> Explanation:
     run = _Replay(csr, inputs)
     try:
         verdict = run.verify()
-    except AttestationError as e:
-        return run.explain_error(e)
+    except AttestationError as error:
+        return run.explain_error(error)
     return run.explain(verdict)
 
 
@@ -129,40 +122,42 @@ class _Replay:
         self._stored = csr
         self._csr = replace(csr, certificate=None, conditions={})
         self._inputs = inputs
-        self._order: tuple[str, ...] = ()
+        self._order: tuple[Step, ...] = ()
         self._results: list[CheckResult] = []
         self._parsed: ParsedOffer | ParsedAnswer | ParsedKubeletServing | None = None
-        self._undecidable: tuple[str, ...] = ()
+        self._undecidable: tuple[Step, ...] = ()
         """Checks that need more than the inputs."""
 
     def verify(self) -> Verdict:
         inputs = self._inputs
         policy = inputs.policies.for_cluster(inputs.cluster, inputs.labels)
         cluster = inputs.inventory.cluster()
-        self._order = _ENTRY
+        self._order = (checks.CLUSTER,)
         kind = recognize_csr(self._csr, cluster, policy)
-        self._record_check("R1 R0", kind)
+        self._record_check(checks.CLUSTER, kind)
         if kind is not CsrKind.BUILTIN_SERVING:
-            self._order = (*_ENTRY, "P1 P2 P3 P4 P5 P6")
+            self._order = (checks.CLUSTER, checks.FORM)
         else:
             serving_only = policy.mode is PolicyMode.SERVING_ONLY
-            self._order = SERVING_ONLY if serving_only else BUILTIN
+            self._order = checks.SERVING_ONLY_ORDER if serving_only else checks.BUILTIN_ORDER
         self._parsed = parse_request(self._csr, kind)
         match self._parsed:
             case ParsedKubeletServing() as serving:
-                self._record_check("P1 P2 P3 P4", serving)
+                self._record_check(checks.FORM_WITHOUT_ATTESTATION, serving)
                 verify_kubelet_serving(self._csr, serving, self._context(policy))
                 return self._after_review(policy, Verdict.APPROVED)
             case ParsedOffer() as offer:
-                self._order = OFFER
+                self._order = checks.OFFER_ORDER
                 self._offer(kind, offer, policy)
                 return Verdict.CHALLENGED
             case ParsedAnswer() as answer:
-                self._order = SERVING if kind is CsrKind.SERVING else ANSWER
+                self._order = (
+                    checks.SERVING_ORDER if kind is CsrKind.SERVING else checks.ANSWER_ORDER
+                )
                 return self._answer(kind, answer, policy)
 
     def _offer(self, kind: CsrKind, offer: ParsedOffer, policy: Policy) -> None:
-        self._record_check("P1 P2 P3 P4 P5 P6", self._parsed)
+        self._record_check(checks.FORM, self._parsed)
         verify_offer(self._csr, kind, offer, self._context(policy))
 
     def _context(self, policy: Policy) -> VerificationContext:
@@ -178,30 +173,30 @@ class _Replay:
         inputs = self._inputs
         if inputs.challenge_keys is None:
             # An answer repeats its offer, and that can be verified.
-            self._undecidable, self._order = (*self._order, *CLAIM), OFFER
+            self._undecidable = (*self._order, checks.CLAIMS)
+            self._order = checks.OFFER_ORDER
             self._offer(kind, _repeated_offer(answer), policy)
             return Verdict.UNDECIDED
-        self._order = (*self._order, *CLAIM)
-        self._record_check("P1 P2 P3 P4 P5 P6", answer)
+        self._order = (*self._order, checks.CLAIMS)
+        self._record_check(checks.FORM, answer)
         context = self._context(policy)
         verified = verify_answer(self._csr, kind, answer, context, inputs.challenge_keys)
         # No authority is in the files, so the certificate is a blank.
-        not_after = inputs.now + policy.certificate_lifetime
-        blank = UnreleasedCertificate(pem=b"", credential_id="", not_after=not_after)
+        not_after = inputs.now + policy.certificate.lifetime
+        blank = WithheldCertificate(pem=b"", credential_id="", not_after=not_after)
         claimed = make_claims(verified, context, claims=inputs.claims, certificate=blank)
-        self._record_check("K1 K4 K2 K3", claimed)
+        self._record_check(checks.CLAIMS, claimed)
         return self._after_review(policy, Verdict.CERTIFIED)
 
     def _after_review(self, policy: Policy, verdict: Verdict) -> Verdict:
         """R4: only the API server of the workload cluster can decide it."""
         if policy.access_review is AccessReview.REQUIRE:
-            self._undecidable = ("R4",)
+            self._undecidable = (("R4",),)
         return verdict
 
-    def _record_check(self, checks: str, proved: T) -> T:
+    def _record_check(self, step: Step, proved: T) -> T:
         self._results += [
-            CheckResult(check=check, outcome=Outcome.PASSED, proved=proved)
-            for check in checks.split()
+            CheckResult(check=check, outcome=Outcome.PASSED, proved=proved) for check in step
         ]
         return proved
 
@@ -214,13 +209,12 @@ class _Replay:
             # Another signer may have the key. The files do not say which signer is at work.
             outcome, verdict = _UNDECIDED
         recorded = {result.check for result in self._results}
-        remaining = [group.split() for group in self._order]
-        remaining = [checks for checks in remaining if not recorded.issuperset(checks)]
-        current = remaining[0] if remaining else []
+        remaining = [step for step in self._order if not recorded.issuperset(step)]
+        current = remaining[0] if remaining else ()
         failed = error.check or next(iter(current), "R0")
-        before = current[: current.index(failed)] if failed in current else []
-        before = [c for c in before if c not in _INTERLEAVED]
-        after = [c for checks in remaining for c in checks if c not in {*before, failed}]
+        before = current[: current.index(failed)] if failed in current else ()
+        before = tuple(c for c in before if c not in _INTERLEAVED)
+        after = [c for step in remaining for c in step if c not in {*before, failed}]
         results = (
             *(CheckResult(check=c, outcome=Outcome.PASSED) for c in before),
             CheckResult(check=failed, outcome=outcome, error=error),
@@ -233,7 +227,7 @@ class _Replay:
     ) -> Explanation:
         results = (*self._results, *results)
         recorded = {result.check for result in results}
-        undecided = [c for group in self._undecidable for c in group.split() if c not in recorded]
+        undecided = [c for step in self._undecidable for c in step if c not in recorded]
         return Explanation(
             csr=self._stored,
             verdict=Verdict.UNDECIDED if self._undecidable else verdict,
@@ -255,5 +249,7 @@ def _repeated_offer(answer: ParsedAnswer) -> ParsedOffer:
             ek_public=evidence.ek_public,
             ek_certificates=evidence.ek_certificates,
             ak_public=evidence.ak_public,
+            ak_certificate=evidence.ak_certificate,
+            ek_creation=evidence.ek_creation,
         ),
     )

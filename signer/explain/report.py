@@ -8,7 +8,7 @@ from common.errors import AttestationError
 from signer.explain.descriptions import describe_result
 from signer.explain.replay import CheckResult, Explanation, Outcome, Verdict
 from signer.verify.checks import CHECKS
-from signer.verify.parse import ParsedAnswer, ParsedOffer
+from signer.verify.requests.parse import ParsedAnswer, ParsedOffer
 
 EXIT_ALLOWED: Final = 0
 """Every request would be challenged, certified or approved."""
@@ -98,7 +98,7 @@ def _reason(explanation: Explanation) -> str:
         undecided = [r.check for r in explanation.results if r.outcome is Outcome.UNDECIDED]
         if undecided == ["R4"]:
             return ": the policy requires an access review, which the workload cluster decides"
-        return ": the challenge keys are needed (--challenge-key-secret)"
+        return ": the challenge keys are needed, see --help"
     return "" if error is None else f": {error.reason}"
 
 

@@ -1,50 +1,46 @@
 """The entry point of `node-attestation-insecure-signer`; only it reads argv and environment."""
 
 import argparse
-import logging
 import os
 import secrets
-import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
-from threading import Event
 from typing import Final
 
 from signer.config import load_connection
-from signer.controller.audit import JsonFormatter
 from signer.flags import add_version, parse_cluster_key
 from signer.insecure.service import InsecureSigner, Settings
-from signer.kube.client import ApiClient
-from signer.kube.kubeconfig import Connection
+from signer.kube.transport.client import ApiClient
+from signer.kube.transport.kubeconfig import Connection
+from signer.logs import start_log
 from signer.policy.section import parse_duration
+from signer.signals import stop_on_signals
 
 PROGRAM: Final = "node-attestation-insecure-signer"
 _EXIT_MISUSED: Final = 2
+_SHUTDOWN_SECONDS: Final = 25
+"""Less than the default of `terminationGracePeriodSeconds`."""
 _EPILOG: Final = (
-    "Exit status: 0 stopped by SIGTERM or SIGINT; 2 the arguments or the kubeconfig are invalid."
+    "Exit status: 0 stopped by SIGTERM, SIGINT or SIGHUP; 2 the arguments or the kubeconfig are"
+    " invalid."
 )
 _MIN_LIFETIME: Final = timedelta(minutes=10)
 """As the API server requires of `expirationSeconds`."""
 
 
 def main() -> int:
-    """Serve the listed Clusters until SIGTERM or SIGINT, and return the exit status."""
+    """Serve the listed Clusters until a signal ends it, and return the exit status."""
     arguments = build_parser().parse_args()
     problems: list[str] = []
     connection = load_connection(arguments.kubeconfig, _in_cluster_endpoint(os.environ), problems)
     if connection is None:
         return _misused(problems)
-    handler = logging.StreamHandler()
-    handler.setFormatter(JsonFormatter())
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
-    stop = Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    _signer(connection, arguments).run(stop)
+    start_log("INFO")
+    _signer(connection, arguments).run(stop_on_signals(_SHUTDOWN_SECONDS))
     return 0
 
 

@@ -1,36 +1,30 @@
 """The management cluster of the insecure signer, read without caches: its Clusters are few."""
 
 from datetime import datetime
-from http import HTTPStatus
 from typing import Final
-from urllib.parse import quote
 
 import msgspec
 
 from common.errors import ApiServerUnavailable
 from common.names import ANNOTATION_PREFIX
 from signer.errors import ClaimConflict, NotOptedIn
-from signer.insecure.objects import list_objects
 from signer.insecure.verify import RecordedMachine
-from signer.inventory.cluster import ClusterObject, build_cluster, read_cluster
-from signer.inventory.machine import (
-    MachineObject,
-    build_machine,
-    read_infrastructure,
-    read_machine,
-)
-from signer.inventory.policy_object import POLICY, read_policy
-from signer.kube.client import ApiClient
+from signer.inventory.cluster_api.cluster import ClusterObject, build_cluster, read_cluster
+from signer.inventory.cluster_api.machine import MachineObject, build_machine, read_machine
+from signer.inventory.cluster_api.references import read_infrastructure
+from signer.inventory.custom_resources.policy_object import read_policy
+from signer.inventory.kinds import CLUSTER, MACHINE, POLICIES
 from signer.kube.decode import Fields, MaybeText, Source, Text, decode
-from signer.kube.discovery import collection_path, namespaced_path
+from signer.kube.discovery import find_resource
 from signer.kube.events import EventRecorder, ObjectReference
+from signer.kube.pages import UNLIMITED, list_objects
+from signer.kube.resources import Kind, Resource
+from signer.kube.transport.client import MAY_HAVE_CHANGED, ApiClient
 from signer.model import Cluster, ClusterKey, Csr, Machine
 from signer.policy import Policy, PolicySet, RefusedPolicy
 
 RECORD_ANNOTATION: Final = ANNOTATION_PREFIX + "insecure-certificate"
 """On a Machine: the UID of the one CSR that may get its certificate."""
-_CLUSTER: Final = ("cluster.x-k8s.io", "Cluster")
-_MACHINE: Final = ("cluster.x-k8s.io", "Machine")
 
 
 class _Annotations(Fields):
@@ -58,8 +52,9 @@ class InsecureManagement:
 
     def cluster(self, key: ClusterKey) -> ClusterObject:
         """Return a Cluster. Raises `NotOptedIn` if it does not exist."""
-        response = self._api.get(self._path(_CLUSTER, key.namespace, key.name), accepted=(200, 404))
-        if response.status == HTTPStatus.NOT_FOUND:
+        path = self._resource(CLUSTER).object_path(key.name, key.namespace)
+        response = self._api.find(path)
+        if response is None:
             raise NotOptedIn("the Cluster does not exist")
         return response.read(read_cluster)
 
@@ -67,33 +62,33 @@ class InsecureManagement:
         """Return the Cluster with the client signers that it or its infrastructure names."""
         reference, named = cluster.infrastructure, None
         if cluster.authentication and reference is not None:
-            kind = (reference.group, reference.kind)
-            path = self._path(kind, reference.namespace, reference.name)
+            resource = self._resource((reference.group, reference.kind))
+            path = resource.object_path(reference.name, reference.namespace)
             named = self._api.get(path).read(read_infrastructure).client_signer
         return build_cluster(cluster, named, hosts=(), auto_approve_bindings=())
 
     def selecting_policies(self, cluster: ClusterObject) -> tuple[Policy | RefusedPolicy, ...]:
         """Return the KubeletAttestationPolicies that select the Cluster, or all Clusters."""
-        path = collection_path(self._api, *POLICY)
-        if path is None:
+        resource = find_resource(self._api, POLICIES.group_kind)
+        if resource is None:
             return ()
-        policies = [entry.policy for entry in list_objects(self._api, path, read_policy)]
-        policy_set = PolicySet(
-            accepted=tuple(p for p in policies if isinstance(p, Policy)),
-            refused=tuple(p for p in policies if isinstance(p, RefusedPolicy)),
-        )
-        return policy_set.selecting(cluster.key, cluster.labels)
+        path = resource.collection_path()
+        found = list_objects(self._api, path, read_policy, max_objects=UNLIMITED)
+        policies = PolicySet.of(p.policy for p in found)
+        return policies.selecting(cluster.key, cluster.labels)
 
     def machines(self, key: ClusterKey) -> list[RecordedMachine]:
         """Return all Machines of a Cluster, with their records."""
-        path = self._path(_MACHINE, key.namespace)
+        path = self._resource(MACHINE).collection_path(key.namespace)
         return [
             RecordedMachine(
                 machine=build_machine(machine, None, None),
                 resource_version=recorded.metadata.resource_version,
                 certified_csr=(recorded.metadata.annotations or _Annotations()).record,
             )
-            for machine, recorded in list_objects(self._api, path, _read_recorded)
+            for machine, recorded in list_objects(
+                self._api, path, _read_recorded, max_objects=UNLIMITED
+            )
             if machine.cluster == key
         ]
 
@@ -101,11 +96,8 @@ class InsecureManagement:
         """Write that this CSR may get the Machine's certificate, and no other CSR.
 
         The write is under the resource version of the Machine that was verified. Of two replicas
-        that verified the same Machine, one wins.
-
-        Raises:
-            ClaimConflict: the Machine was changed since.
-
+        that verified the same Machine, one wins. Raises `ClaimConflict`: the Machine was changed
+        since.
         """
         if recorded.certified_csr == csr.uid:
             return
@@ -115,9 +107,9 @@ class InsecureManagement:
             "resourceVersion": recorded.resource_version,
             "annotations": {RECORD_ANNOTATION: csr.uid},
         }
-        path = self._path(_MACHINE, key.namespace, machine.name)
-        response = self._api.merge_patch(path, {"metadata": metadata}, accepted=(200, 404, 409))
-        if response.status != HTTPStatus.OK:
+        path = self._resource(MACHINE).object_path(machine.name, key.namespace)
+        response = self._api.merge_patch(path, {"metadata": metadata}, accepted=MAY_HAVE_CHANGED)
+        if not response.succeeded:
             raise ClaimConflict("the Machine was changed since it was verified")
 
     def warn(self, regarding: ObjectReference, reason: str, message: str, now: datetime) -> None:
@@ -126,29 +118,23 @@ class InsecureManagement:
 
     def cluster_reference(self, cluster: ClusterObject) -> ObjectReference:
         """Return the object of an Event about a Cluster."""
-        return self._reference(_CLUSTER, cluster.key.namespace, cluster.key.name, cluster.uid)
+        return self._reference(CLUSTER, cluster.key.namespace, cluster.key.name, cluster.uid)
 
     def machine_reference(self, key: ClusterKey, machine: Machine) -> ObjectReference:
         """Return the object of an Event about a Machine."""
-        return self._reference(_MACHINE, key.namespace, machine.name, machine.uid)
+        return self._reference(MACHINE, key.namespace, machine.name, machine.uid)
 
-    def _reference(
-        self, kind: tuple[str, str], namespace: str, name: str, uid: str
-    ) -> ObjectReference:
-        version, _, _ = self._collection(kind).removeprefix("/apis/").rpartition("/")
+    def _reference(self, kind: Kind, namespace: str, name: str, uid: str) -> ObjectReference:
+        version = self._resource(kind).api_version
         return ObjectReference(
             api_version=version, kind=kind[1], namespace=namespace, name=name, uid=uid
         )
 
-    def _path(self, kind: tuple[str, str], namespace: str, name: str = "") -> str:
-        path = namespaced_path(self._collection(kind), namespace)
-        return f"{path}/{quote(name, safe='')}" if name else path
-
-    def _collection(self, kind: tuple[str, str]) -> str:
-        path = collection_path(self._api, *kind)
-        if path is None:
+    def _resource(self, kind: Kind) -> Resource:
+        resource = find_resource(self._api, kind)
+        if resource is None:
             raise ApiServerUnavailable(f"the management cluster has no kind {kind[1]}")
-        return path
+        return resource
 
 
 def _read_recorded(source: Source) -> tuple[MachineObject, _Recorded]:

@@ -6,34 +6,34 @@ round, and the record on the Machine limits what it may still sign.
 
 import logging
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from http import HTTPStatus
 from threading import Event
 from typing import Final
-from urllib.parse import quote
 
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from common.errors import ApiServerUnavailable, AttestationError, Denied
-from signer.controller.authorities import ClusterAuthorities
+from signer.clusters.kubeconfig_secret import admin_kubeconfig_name, read_connection
+from signer.controller.reconcile.authorities import ClusterAuthorities
 from signer.errors import PolicyMissing
 from signer.insecure.management import InsecureManagement
-from signer.insecure.objects import list_objects
 from signer.insecure.verify import (
     INSECURE_SIGNER,
     parse_first_request,
     verify_cluster,
     verify_first_machine,
 )
-from signer.inventory.kubeconfig_secret import admin_kubeconfig_name, read_connection
 from signer.issue.certificate import certificate_not_after
 from signer.issue.leaf import sign_leaf
-from signer.kube.client import MAX_WORKLOAD_RESPONSE, ApiClient
-from signer.kube.csrs import CSRS, CsrClient, is_settled, read_csr
+from signer.kube.csrs import CsrClient, is_settled, read_csr
 from signer.kube.decode import Source
+from signer.kube.pages import list_objects
+from signer.kube.resources import CSRS, NODES
 from signer.kube.secrets import SecretClient
+from signer.kube.transport.client import MAX_WORKLOAD_RESPONSE, ApiClient
 from signer.model import Cluster, ClusterKey, Csr
 from signer.policy import Policy
 
@@ -67,6 +67,21 @@ class Settings:
     random: Callable[[int], bytes]
 
 
+class _OwnRegister:
+    """Which of the listed Clusters have which key: no other program serves them."""
+
+    def __init__(self) -> None:
+        self._keys: dict[ClusterKey, bytes] = {}
+
+    def clusters_with(self, spki_sha256: bytes) -> AbstractSet[ClusterKey]:
+        """Return the Clusters that have the key with this digest."""
+        return {cluster for cluster, key in self._keys.items() if key == spki_sha256}
+
+    def assign(self, cluster: ClusterKey, spki_sha256: bytes) -> None:
+        """Note that a Cluster has the key with this digest."""
+        self._keys[cluster] = spki_sha256
+
+
 class InsecureSigner:
     """Gives each Machine of the listed Clusters one client certificate without attestation."""
 
@@ -76,7 +91,7 @@ class InsecureSigner:
         self._management = InsecureManagement(api, component=settings.program)
         self._secrets = SecretClient(api)
         self._authorities = ClusterAuthorities(
-            self._secrets, _no_policy, monotonic=settings.monotonic
+            self._secrets, _OwnRegister(), _no_policy, monotonic=settings.monotonic
         )
         self._announced: set[str] = set()
         """UIDs of the Clusters that have the Event of this process."""
@@ -93,7 +108,7 @@ class InsecureSigner:
                 self._logged.clear()
                 _warn(
                     "nodes get certificates without attestation",
-                    clusters=[_name(key) for key in self._settings.clusters],
+                    clusters=[str(key) for key in self._settings.clusters],
                 )
             for key in self._settings.clusters:
                 self.serve(key)
@@ -103,10 +118,10 @@ class InsecureSigner:
         """Decide the pending requests of one Cluster once. Never raises."""
         try:
             self._serve(key)
-        except AttestationError as e:
-            self._log(key, "the Cluster", e)
+        except AttestationError as error:
+            self._log(key, "the Cluster", error)
         except Exception:
-            _logger.exception("cluster not served", extra={"fields": {"cluster": _name(key)}})
+            _logger.exception("cluster not served", extra={"fields": {"cluster": str(key)}})
 
     def _serve(self, key: ClusterKey) -> None:
         management = self._management
@@ -121,16 +136,13 @@ class InsecureSigner:
         secret = self._secrets.read(key.namespace, admin_kubeconfig_name(key))
         connection = read_connection(secret, found)
         agent = self._settings.program
-        api = ApiClient(
-            _name(key), connection, user_agent=agent, max_response=MAX_WORKLOAD_RESPONSE
-        )
+        api = ApiClient(str(key), connection, user_agent=agent, max_response=MAX_WORKLOAD_RESPONSE)
         query = {"fieldSelector": f"spec.signerName={INSECURE_SIGNER}"}
         with closing(api):
             for csr in list_objects(
-                api, CSRS, _read_pending, query=query, page_size=_CSR_PAGE_SIZE
+                api, CSRS.collection_path(), _read_pending, query=query, page_size=_CSR_PAGE_SIZE
             ):
-                if csr is not None:
-                    self._decide(csr, cluster, api)
+                self._decide(csr, cluster, api)
 
     def _decide(self, csr: Csr, cluster: Cluster, api: ApiClient) -> None:
         """Issue the certificate, deny the request, or leave it and show why. Never raises."""
@@ -138,13 +150,13 @@ class InsecureSigner:
         try:
             try:
                 self._issue(csr, cluster, api, csrs)
-            except Denied as e:
-                (csrs.fail if _is_approved(csr) else csrs.deny)(csr, e.reason, e.message)
+            except Denied as error:
+                (csrs.fail if _is_approved(csr) else csrs.deny)(csr, error.reason, error.message)
                 raise
-        except AttestationError as e:
-            if self._log(cluster.key, csr.name, e):
+        except AttestationError as error:
+            if self._log(cluster.key, csr.name, error):
                 with suppress(ApiServerUnavailable):
-                    csrs.record_event(csr, e.reason, e.message, self._settings.now())
+                    csrs.record_event(csr, error.reason, error.message, self._settings.now())
         except Exception:
             _logger.exception("request not decided", extra={"fields": {"csr": csr.name}})
 
@@ -179,7 +191,7 @@ class InsecureSigner:
         csrs.set_certificate(approved, certificate.public_bytes(Encoding.PEM))
         _warn(
             "certificate issued",
-            cluster=_name(key),
+            cluster=str(key),
             machine=recorded.machine.name,
             node=request.node_name,
             csr=csr.name,
@@ -195,7 +207,7 @@ class InsecureSigner:
         self._logged.add(problem)
         _warn(
             "no certificate",
-            cluster=_name(key),
+            cluster=str(key),
             subject=subject,
             reason=error.reason,
             message=error.message,
@@ -218,17 +230,12 @@ def _is_approved(csr: Csr) -> bool:
 
 
 def _node_exists(api: ApiClient, name: str) -> bool:
-    path = f"/api/v1/nodes/{quote(name, safe='')}"
-    return api.get(path, accepted=(200, 404)).status == HTTPStatus.OK
+    return api.find(NODES.object_path(name)) is not None
 
 
 def _no_policy(_key: ClusterKey) -> Policy:
     """No Cluster of this program has a policy, so none may share its authority."""
     raise PolicyMissing("the insecure signer has no policies")
-
-
-def _name(key: ClusterKey) -> str:
-    return f"{key.namespace}/{key.name}"
 
 
 def _warn(event: str, **fields: object) -> None:

@@ -21,9 +21,9 @@ from signer.errors import (
 )
 from signer.model import Cluster, Csr, Machine
 from signer.policy import Policy, RefusedPolicy
-from signer.verify.machine import address_names, require_one_machine, require_ready
-from signer.verify.parse import parse_plain_request, require_no_names
-from signer.verify.request import BOOTSTRAP_USER_PREFIX, verify_usages
+from signer.verify.machines.machine import address_names, require_one_machine, require_ready
+from signer.verify.requests.parse import parse_plain_request, require_no_names
+from signer.verify.requests.request import BOOTSTRAP_USER_PREFIX, verify_usages
 
 INSECURE_SIGNER: Final = "cluster.x-k8s.io/kube-apiserver-client-kubelet-insecure"
 KUBEADM_GROUP: Final = "system:bootstrappers:kubeadm:default-node-token"
@@ -43,9 +43,7 @@ class RecordedMachine:
 def verify_cluster(cluster: Cluster, selecting: Sequence[Policy | RefusedPolicy]) -> None:
     """R0: verify that the Cluster names the insecure signer alone, and has no attestation policy.
 
-    Raises:
-        NotOptedIn, MultipleClientSigners, AttestationPolicyPresent: nothing is decided.
-
+    Raises `NotOptedIn`, `MultipleClientSigners`, `AttestationPolicyPresent`: nothing is decided.
     """
     if INSECURE_SIGNER not in cluster.client_signers:
         raise NotOptedIn("the Cluster has not opted in to the insecure signer")
@@ -61,9 +59,7 @@ def verify_cluster(cluster: Cluster, selecting: Sequence[Policy | RefusedPolicy]
 def parse_first_request(csr: Csr) -> Pkcs10:
     """Verify usages and requester (R2, R3), and parse the request (P1 to P5).
 
-    Raises:
-        Denied: for any defect. A node is no bootstrap token, so a renewal is denied, too.
-
+    Raises `Denied` for any defect. A node is no bootstrap token, so a renewal is denied, too.
     """
     verify_usages(csr, CLIENT_USAGES)
     if not csr.username.startswith(BOOTSTRAP_USER_PREFIX) or KUBEADM_GROUP not in csr.groups:
@@ -85,11 +81,7 @@ def verify_first_machine(
 
     The name of a Machine counts as its node name, too. Some providers, CAPD for example, report
     addresses and provider ID only after the node has joined. A provider ID in the request must be
-    the Machine's.
-
-    Raises:
-        Denied, Waiting: with the reason.
-
+    the Machine's. Raises `Denied`, `Waiting` with the reason.
     """
     by_uid = {entry.machine.uid: entry for entry in machines if _fits(entry.machine, request)}
     candidates = [entry.machine for entry in by_uid.values()]

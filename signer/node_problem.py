@@ -1,0 +1,61 @@
+"""What a claim says about the renewals of its node: refused or overdue.
+
+The condition of the Machine, the metrics and the commands of operators all show what `find_problem`
+returns, so they agree. It depends on nothing but the claim and the time. So the answer is the same
+in each replica, and after a restart.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Final
+
+from common.strict_json import format_time
+from signer.errors import RenewalOverdue
+from signer.model import AttestedNodeObject
+
+RENEWAL_DEADLINE: Final = 0.85
+"""Share of a client certificate's lifetime after which its renewal is overdue. The plugin renews
+between 0.7 and 0.8 (authenticator/state/credential.py); the rest is for exchanges that fail."""
+
+
+class ProblemKind(Enum):
+    """What is wrong with the renewals of a node."""
+
+    REFUSED = "Refused"
+    """The signer denied the last request of the node, or lets it wait."""
+    OVERDUE = "Overdue"
+    """The node has filed no request that was refused, and has not renewed its certificate."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeProblem:
+    """Why a node that has attested will lose its certificate."""
+
+    kind: ProblemKind
+    reason: str
+    message: str
+
+
+def renewal_deadline(issued: datetime, not_after: datetime) -> datetime:
+    """Return when the renewal of a client certificate is overdue, in whole seconds."""
+    return (issued + (not_after - issued) * RENEWAL_DEADLINE).replace(microsecond=0)
+
+
+def find_problem(node: AttestedNodeObject, now: datetime) -> NodeProblem | None:
+    """Return what is wrong with the renewals of a node, `None` if nothing is.
+
+    A claim without a deadline is of an earlier version, or of a node whose client certificate
+    another program made. Its renewal is overdue when its last certificate has expired, if the
+    signer has issued a client certificate to it at all.
+    """
+    refusal, deadline = node.last_refusal, node.renewal_deadline or node.not_after
+    if refusal is not None:
+        kind, reason, message = ProblemKind.REFUSED, refusal.reason, refusal.message
+    elif now >= deadline and node.credential_ids:
+        kind, reason = ProblemKind.OVERDUE, RenewalOverdue.reason
+        message = f"the node has not renewed its certificate by {format_time(deadline)}"
+    else:
+        return None
+    until = f"the last certificate of the node is valid until {format_time(node.not_after)}"
+    return NodeProblem(kind=kind, reason=reason, message=f"{message}; {until}")
