@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Builds the source distribution and the wheel into dist/, with the same bytes for the same source. It also copies
-# the lock of what the wheel needs on a workstation.
+# Builds the source distribution and the wheel into dist/, with the same bytes for the same source.
 #
 # Usage: build-python.sh PYTHON
 #
@@ -29,4 +28,3 @@ for archive in build/python/*.tar.gz; do
     --numeric-owner --mode='u+rw,go=u,go-w' "$name" | gzip --no-name --best >"dist/$name.tar.gz"
 done
 rm -rf build/python ./*.egg-info
-install --mode=644 requirements/operator.txt dist/requirements-operator.txt

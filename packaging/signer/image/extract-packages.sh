@@ -4,15 +4,15 @@
 # Usage: extract-packages.sh DIRECTORY
 #
 # apt-get verifies the packages with Debian's keys. Their control files stay in var/lib/dpkg/status.d, where scanners for
-# vulnerabilities look for them.
+# vulnerabilities look for them, with the SHA-256 of the package as in Debian's index.
 set -eu
 
 root=${1:?usage: extract-packages.sh DIRECTORY}
 python=$(python3 -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
 
-# libgcc-s1 and libc6: of every program. ca-certificates: for the APIs of platforms. The others: of Python's standard
-# library, as far as the signer can use it.
-packages="base-files ca-certificates netbase tzdata libc6 libgcc-s1 libssl3t64 zlib1g libzstd1 libexpat1 libffi8 libbz2-1.0 liblzma5 libuuid1
+# libgcc-s1 and libc6: of every program; gcc-14-base has the copyright of libgcc-s1. ca-certificates: for the APIs of
+# platforms. The others: of Python's standard library, as far as the signer can use it.
+packages="base-files ca-certificates netbase tzdata libc6 libgcc-s1 gcc-14-base libssl3t64 zlib1g libzstd1 libexpat1 libffi8 libbz2-1.0 liblzma5 libuuid1
   lib$python-minimal lib$python-stdlib $python-minimal"
 
 downloads=$(mktemp -d)
@@ -26,7 +26,8 @@ mkdir -p "$root/var/lib/dpkg/status.d"
 for package in *.deb; do
   name=$(dpkg-deb --field "$package" Package)
   dpkg-deb --extract "$package" "$root"
-  dpkg-deb --field "$package" >"$root/var/lib/dpkg/status.d/$name"
+  { dpkg-deb --field "$package"; printf 'SHA256: %s\n' "$(sha256sum <"$package" | cut -d ' ' -f 1)"; } \
+    >"$root/var/lib/dpkg/status.d/$name"
 done
 rm -rf "$downloads"
 

@@ -16,7 +16,9 @@ find "$root/usr/bin" "$root/usr/sbin" "$root/usr/local/bin" ! -type d ! -name 'p
   ! -name node-attestation-signer ! -name node-attestation-insecure-signer -delete
 rm -rf "$root/usr/share/man" "$root/usr/share/info" "$root/usr/share/lintian" "$root/usr/share/base-files" \
   "$root/usr/share/bug" "$root/usr/share/binfmts" "$root/etc/profile.d" "$root/etc/update-motd.d"
-find "$root/usr/share/doc" ! -type d ! -name copyright -delete
+# The directory of a package may be a link to the one of another package.
+find "$root/usr/share/doc" -type f ! -name copyright -delete
+find "$root/usr/share/doc" -xtype l -delete
 find "$root/usr/share" -depth -type d -empty -delete
 
 # The file system is read-only at run time. Bytecode without times or paths of this build is the same in each build.
