@@ -12,8 +12,16 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # A machine that is busy with other things is no counterexample
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# A commit that passed once passes again: it runs the same examples. The profile "search" and
+# `make fuzz` look for new ones
+settings.register_profile(
+    "untimed",
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("untimed")
+settings.register_profile("search", settings.get_profile("untimed"), derandomize=False)
 # For `make check`: `make test` runs the same properties with more examples, `make fuzz` with many.
 settings.register_profile("quick", settings.get_profile("untimed"), max_examples=25)
 
@@ -25,6 +33,7 @@ TIMEOUT_SECONDS = {
     "e2e": 600,
     "bench": 900,
     "imaging": 900,
+    "site": 600,
 }
 """By directory, for the kinds of tests that take their time; the others live with the default."""
 

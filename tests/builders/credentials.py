@@ -48,6 +48,7 @@ def make(
         exec_info=exec_info,
         arguments=arguments,
         api_version=api_version,
+        provider_id="test:///1",
         known_calls=(sha256(exec_info).hexdigest()[:32],),
     )
 

@@ -63,10 +63,10 @@ def separator(pcr: int) -> Measured:
     return Measured(pcr=pcr, type=EV_SEPARATOR, data=SEPARATOR)
 
 
-def firmware(*, secure_boot: bool = True) -> list[Measured]:
+def firmware(*, secure_boot: bool = True, version: str = "") -> list[Measured]:
     """Return the events of a boot: Secure Boot variables, a shim and a kernel."""
     return [
-        Measured(pcr=0, type=8, data=b"version 1.0"),
+        Measured(pcr=0, type=8, data=f"{version}\0".encode("utf-16-le")),
         variable("SecureBoot", b"\1" if secure_boot else b"\0"),
         variable("PK", b"platform key"),
         variable("KEK", b"key exchange keys"),

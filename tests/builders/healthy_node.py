@@ -3,9 +3,8 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from email.utils import formatdate
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
@@ -13,7 +12,7 @@ from authenticator.commands import doctor
 from authenticator.commands.doctor_check import DoctorContext, Finding
 from authenticator.config.exec_info import ExecInfo
 from authenticator.config.settings import Settings, resolve
-from authenticator.model import ApiCredential, Deadline, Server
+from authenticator.model import ApiCredential, CsrApi, Deadline, Server
 from authenticator.state.credential import Credential
 from authenticator.state.directory import StateDirectory
 from authenticator.state.store import FileStore
@@ -36,8 +35,7 @@ class HealthyNode:
     skew: float = 0.0
     allowed: bool = True
     refusal: AttestationError | None = None
-    date: str | None = None
-    """The Date header; by default the time of the API server."""
+    has_date: bool = True
     settings: Settings | AttestationError = field(init=False)
     exec_info: ExecInfo | AttestationError = field(init=False)
     differences: tuple[str, ...] = ()
@@ -100,14 +98,12 @@ class HealthyNode:
         text = content if isinstance(content, str) else yaml.safe_dump(content)
         path.write_text(text, encoding="utf-8")
 
-    def server_date(self) -> str:
-        """See `Probe`."""
-        if self.date is not None:
-            return self.date
-        return formatdate(self.clock.now() - self.skew, usegmt=True)
+    def server_time(self) -> float | None:
+        """See `CsrApi`."""
+        return self.clock.now() - self.skew if self.has_date else None
 
     def can_create_csrs(self) -> bool:
-        """See `Probe`."""
+        """See `CsrApi`."""
         if self.refusal is not None:
             raise self.refusal
         return self.allowed
@@ -121,12 +117,12 @@ class HealthyNode:
             deadline.clamp(1)
             yield self.tpm
 
-        def probe(server: Server, requester: ApiCredential, deadline: Deadline) -> "HealthyNode":
+        def probe(server: Server, requester: ApiCredential, deadline: Deadline) -> CsrApi:
             assert isinstance(self.exec_info, ExecInfo)
             assert server is self.exec_info.server
             assert repr(requester)
             deadline.clamp(1)
-            return self
+            return cast("CsrApi", self)
 
         context = DoctorContext(
             kubeconfig=Path("/etc/kubernetes/kubelet.conf"),

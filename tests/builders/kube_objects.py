@@ -1,5 +1,7 @@
 """Cluster API objects as the API server returns them, in both versions."""
 
+import base64
+from collections.abc import Mapping
 from typing import Any
 
 from common.names import API_GROUP
@@ -97,6 +99,22 @@ def cluster(name: str = HOME.name, **annotations: str) -> dict[str, Any]:
             "controlPlaneEndpoint": {"host": "api.example", "port": 6443},
             "infrastructureRef": {"kind": "TestCluster", "name": name, "apiGroup": INFRASTRUCTURE},
         },
+    }
+
+
+def secret(
+    name: str,
+    data: Mapping[str, bytes],
+    *,
+    of: str = HOME.name,
+    type: str = "cluster.x-k8s.io/secret",  # noqa: A002 - the field's name
+    **more: Any,  # noqa: ANN401 # fields of metadata
+) -> dict[str, Any]:
+    """Return a Secret of the Cluster `of`."""
+    return {
+        "metadata": {"name": name, "labels": {"cluster.x-k8s.io/cluster-name": of}, **more},
+        "type": type,
+        "data": {key: base64.b64encode(value).decode() for key, value in data.items()},
     }
 
 

@@ -10,6 +10,12 @@ PLATFORM: dict[str, object] = {
     "locations": ["eu-central-1", "eu-west-1"],
 }
 
+VENDOR_KEY = """-----BEGIN PUBLIC KEY-----
+MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE6M4TQamNkBZPn0njnrVJZXBEjBLm
+yi1RIYgAxLsS9W9Vix+OOsSfbfPvhCjba0EY2FUFFKUlsdMutXhks1ebZQ==
+-----END PUBLIC KEY-----
+"""
+
 EVERY_SETTING: dict[str, object] = {
     "clusterSelector": {"namespaces": ["team-a", "team-b"], "matchLabels": {"stage": "test"}},
     "mode": "Attestation",
@@ -28,6 +34,13 @@ EVERY_SETTING: dict[str, object] = {
         "selection": {"sha256": [7, 4], "sha384": [0]},
         "mode": "Enforce",
         "allowed": {"sha256": {"4": [A, B], "7": [A.upper()]}, "sha384": {"0": ["cc" * 48]}},
+        "signedBy": [
+            {"keys": [VENDOR_KEY], "pcrs": {"sha256": [12, 11]}, "revoked": [A, B.upper()]},
+        ],
+        "until": [
+            {"value": B.upper(), "time": "2026-12-31T00:00:00Z"},
+            {"value": "dd" * 48, "time": "2027-01-01T00:00:00Z"},
+        ],
         "variants": [
             {
                 "machineSelector": {"matchLabels": {"pool": "edge"}},
@@ -45,7 +58,11 @@ EVERY_SETTING: dict[str, object] = {
     "firstJoin": {"within": "2h"},
     "certificate": {"lifetime": "1h30m", "allowSharedAuthority": True},
     "nameReuse": "AfterCertificate",
-    "renewals": {"unknownCredential": "Deny", "publishCredentials": True},
+    "renewals": {
+        "unknownCredential": "Deny",
+        "publishCredentials": True,
+        "taintUnattested": True,
+    },
     "autoApproveBindings": "Wait",
     "nodeLabels": "Enabled",
     "accessReview": "Require",
@@ -62,6 +79,17 @@ def enforced(**changes: object) -> dict[str, object]:
         **changes,
     }
 
+
+def signed_by(*, selection: list[int] | None = None, **changes: object) -> dict[str, object]:
+    """Return a policy with one vendor's signatures, with changes of that rule."""
+    selected = [7] if selection is None else selection
+    allowed = {"sha256": {str(index): [A] for index in selected}}
+    rule = {"keys": [VENDOR_KEY], "pcrs": {"sha256": [11]}, **changes}
+    pcrs = enforced(selection={"sha256": selected}, allowed=allowed, signedBy=[rule])
+    return {"pcrs": pcrs}
+
+
+_FIRST_EIGHT = {"sha256": {str(index): [A] for index in range(8)}}
 
 BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
     "unknown key": ({"pcr": {}}, "spec.pcr: unknown key"),
@@ -90,6 +118,51 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
             "minimumVersion": "v1",
         }.items()
     },
+    "signedBy in mode Record": (
+        {"pcrs": {"signedBy": [{"keys": [VENDOR_KEY], "pcrs": {"sha256": [11]}}]}},
+        "spec.pcrs.signedBy: must be absent in mode Record",
+    ),
+    "signedBy is empty": (
+        {"pcrs": enforced(signedBy=[])},
+        "spec.pcrs.signedBy: must be a non-empty list",
+    ),
+    "signedBy without PCR 4 or 7": (
+        signed_by(selection=[0]),
+        (
+            "spec.pcrs.signedBy[0].pcrs.sha256: needs PCR 4 or 7 here or in selection:"
+            " root can extend the others"
+        ),
+    ),
+    "signedBy without PCR 4 or 7 of its bank": (
+        signed_by(pcrs={"sha384": [11]}),
+        (
+            "spec.pcrs.signedBy[0].pcrs.sha384: needs PCR 4 or 7 here or in selection:"
+            " root can extend the others"
+        ),
+    ),
+    "signedBy with a selected PCR": (
+        signed_by(pcrs={"sha256": [7, 11]}),
+        (
+            "spec.pcrs.signedBy[0].pcrs.sha256: must not have PCRs of selection:"
+            " their values are in allowed"
+        ),
+    ),
+    "signedBy without a bank": (
+        signed_by(pcrs={}),
+        "spec.pcrs.signedBy[0].pcrs: must have PCRs of a bank (sha256, sha384, sha512)",
+    ),
+    "signedBy with a certificate": (
+        signed_by(keys=["-----BEGIN CERTIFICATE-----"]),
+        "spec.pcrs.signedBy[0].keys: must hold public keys as PEM: RSA, P-256 or P-384",
+    ),
+    "signedBy with an unknown key": (
+        signed_by(key="x"),
+        "spec.pcrs.signedBy[0].key: unknown key",
+    ),
+    "revoked digest of another size": (
+        signed_by(revoked=["cc" * 48]),
+        "spec.pcrs.signedBy[0].revoked: must hold digests in hex, of the size of the bank",
+    ),
     "unknown version": ({"minimumVersion": "v2"}, "spec.minimumVersion: must be one of v1"),
     "no bootstrap groups": (
         {"bootstrapGroups": []},
@@ -156,6 +229,62 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
         {"endorsementKey": {"platform": {**PLATFORM, "region": "eu-west-1"}}},
         "spec.endorsementKey.platform.region: unknown key",
     ),
+    **{
+        f"authorities of attestation keys with trust {trust}": (
+            {
+                "endorsementKey": {"trust": trust, **rules},
+                "attestationKey": {"certificateAuthorities": ["/a"]},
+            },
+            f"spec.attestationKey.certificateAuthorities: must be absent with trust {trust}",
+        )
+        for trust, rules in {
+            "FirstUse": {},
+            "Certified": {"certificateAuthorities": ["/a"]},
+            "RegisteredAndCertified": {"certificateAuthorities": ["/a"]},
+        }.items()
+    },
+    "authorities of attestation keys with PCR 6 in the selection": (
+        {
+            "attestationKey": {"certificateAuthorities": ["/a"]},
+            "pcrs": {"mode": "Enforce", "allowed": _FIRST_EIGHT},
+        },
+        "spec.pcrs.selection: must not have PCR 6: it names the machine, and is quoted besides",
+    ),
+    "names in certificates with trust RegisteredAndCertified": (
+        {
+            "endorsementKey": {
+                "trust": "RegisteredAndCertified",
+                "certificateAuthorities": ["/a"],
+                "certificateNames": {"gce": {"projects": ["p"]}},
+            }
+        },
+        "spec.endorsementKey.certificateNames: must be absent with trust RegisteredAndCertified",
+    ),
+    **{
+        f"names in certificates: {name}": (
+            {
+                "endorsementKey": {
+                    "trust": "Certified",
+                    "certificateAuthorities": ["/a"],
+                    "certificateNames": names,
+                }
+            },
+            f"spec.endorsementKey.certificateNames{problem}",
+        )
+        for name, (names, problem) in {
+            "none": ({}, ": must have gce or domainUUID"),
+            "an unknown platform": ({"gce": {"projects": ["p"]}, "aws": {}}, ".aws: unknown key"),
+            "no projects": ({"gce": {}}, ".gce.projects: is required"),
+            "an empty list": (
+                {"domainUUID": {"schemes": []}},
+                ".domainUUID.schemes: must be a non-empty list",
+            ),
+            "an unknown key": (
+                {"domainUUID": {"schemes": ["openstack"], "issuer": "x"}},
+                ".domainUUID.issuer: unknown key",
+            ),
+        }.items()
+    },
     "revocation lists without Certified": (
         {"endorsementKey": {"trust": "FirstUse", "certificateRevocationLists": ["/a"]}},
         "spec.endorsementKey.certificateRevocationLists: must be absent with trust FirstUse",
@@ -262,6 +391,30 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
         },
         "spec.pcrs.variants: must be absent in mode Record",
     ),
+    "until in mode Record": (
+        {"pcrs": {"until": [{"value": A, "time": "2026-12-31T00:00:00Z"}]}},
+        "spec.pcrs.until: must be absent in mode Record",
+    ),
+    "until is empty": (
+        {"pcrs": enforced(until=[])},
+        "spec.pcrs.until: must be a non-empty list",
+    ),
+    "until of half a digest": (
+        {"pcrs": enforced(until=[{"value": A[:32], "time": "2026-12-31T00:00:00Z"}])},
+        "spec.pcrs.until[0].value: must be a digest in hex",
+    ),
+    "until twice": (
+        {"pcrs": enforced(until=[{"value": A, "time": "2026-12-31T00:00:00Z"}] * 2)},
+        "spec.pcrs.until[1].value: must not be repeated",
+    ),
+    "until some day": (
+        {"pcrs": enforced(until=[{"value": A, "time": "2026-12-31"}])},
+        "spec.pcrs.until[0].time: must be a time like 2026-12-31T00:00:00Z",
+    ),
+    "until without a time": (
+        {"pcrs": enforced(until=[{"value": A}])},
+        "spec.pcrs.until[0].time: must be a time like 2026-12-31T00:00:00Z",
+    ),
     "no variants": (
         {"pcrs": enforced(variants=[])},
         "spec.pcrs.variants: must be a non-empty list",
@@ -343,6 +496,10 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
         {"renewals": {"publishCredentials": "yes"}},
         "spec.renewals.publishCredentials: must be true or false",
     ),
+    "tainting is not a boolean": (
+        {"renewals": {"taintUnattested": "NoSchedule"}},
+        "spec.renewals.taintUnattested: must be true or false",
+    ),
     "unknown rule for renewals": (
         {"renewals": {"credential": "Deny"}},
         "spec.renewals.credential: unknown key",
@@ -389,8 +546,6 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
 }
 
 _VARIANT = {"machineSelector": {"matchLabels": {"a": "b"}}, "allowed": {"sha256": {"7": [A]}}}
-_FIRST_EIGHT = {"sha256": {str(index): [A] for index in range(8)}}
-
 GOOD_SPECS: dict[str, dict[str, object]] = {
     "the defaults": {},
     "every setting": EVERY_SETTING,
@@ -398,6 +553,15 @@ GOOD_SPECS: dict[str, dict[str, object]] = {
     "a namespace": {"clusterSelector": {"namespaces": ["n"]}},
     "enforced": {"pcrs": enforced()},
     "warning": {"pcrs": enforced(mode="Warn")},
+    "signed images": signed_by(),
+    "signed loader and image": signed_by(selection=[0], pcrs={"sha256": [4, 11]}),
+    "signed images for the default selection": {
+        "pcrs": {
+            "mode": "Enforce",
+            "allowed": _FIRST_EIGHT,
+            "signedBy": [{"keys": [VENDOR_KEY], "pcrs": {"sha256": [11]}}],
+        }
+    },
     "enforced with variants alone": {
         "pcrs": {"selection": {"sha256": [7]}, "mode": "Enforce", "variants": [_VARIANT]}
     },
@@ -421,6 +585,24 @@ GOOD_SPECS: dict[str, dict[str, object]] = {
     "a long time": {"certificate": {"lifetime": "999999h999999m999999s"}},
     "first use": {"endorsementKey": {"trust": "FirstUse"}},
     "certified": {"endorsementKey": {"trust": "Certified", "certificateAuthorities": ["/a"]}},
+    "certified attestation keys": {
+        "attestationKey": {"certificateAuthorities": ["/a"]},
+        "pcrs": enforced(),
+    },
+    "certified attestation keys in mode Record": {
+        "attestationKey": {"certificateAuthorities": ["/a"]},
+        "pcrs": {"selection": {"sha256": [6, 7]}},
+    },
+    "certified by name": {
+        "endorsementKey": {
+            "trust": "Certified",
+            "certificateAuthorities": ["/a"],
+            "certificateNames": {
+                "gce": {"projects": ["team-a"]},
+                "domainUUID": {"schemes": ["openstack", "kubevirt"]},
+            },
+        }
+    },
     "serving only": {
         "mode": "ServingOnly",
         "approval": "Disabled",

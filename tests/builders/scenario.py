@@ -19,7 +19,7 @@ from common.binding import (
     sha256,
 )
 from common.csr import PrivateKey, build_pkcs10, encode_request
-from common.evidence import Answer, ChallengeReference, Offer, encode_attestation_data
+from common.evidence import Answer, ChallengeReference, Offer, Statement, encode_attestation_data
 from common.names import (
     BUILTIN_SERVING_SIGNER,
     CLIENT_SIGNER,
@@ -30,6 +30,7 @@ from common.names import (
 from common.public_keys import public_key_from_area, spki_sha256
 from common.strict_json import format_time
 from common.tpm.attest import Attest
+from signer.host_names import canonical_name
 from signer.model import (
     Address,
     AttestedNodeObject,
@@ -42,19 +43,25 @@ from signer.model import (
     KeyHolder,
     Machine,
     RegisteredKey,
-    TrustBasis,
     credential_id,
 )
 from signer.policy import Policy
 from signer.verify.answer import VerifiedAnswer, verify_answer
-from signer.verify.claimed_answer import UnreleasedCertificate
+from signer.verify.claimed_answer import WithheldCertificate
 from signer.verify.context import VerificationContext
 from signer.verify.kubelet_serving import VerifiedServing, verify_kubelet_serving
 from signer.verify.offer import VerifiedOffer, verify_offer
-from signer.verify.parse import ParsedAnswer, ParsedKubeletServing, ParsedOffer, parse_request
-from signer.verify.recognize import CsrKind
+from signer.verify.requests.parse import (
+    ParsedAnswer,
+    ParsedKubeletServing,
+    ParsedOffer,
+    parse_request,
+)
+from signer.verify.requests.recognize import CsrKind
 from signer.verify.x509.trust_anchors import NO_ANCHORS, TrustAnchors
 from tests.builders.attested_nodes import attested_node
+from tests.builders.endorsement_keys import endorsement_key as stored_key
+from tests.builders.endorsement_keys import key_holder
 from tests.builders.software_tpm import (
     TpmKey,
     attest,
@@ -81,7 +88,9 @@ CLUSTER = Cluster(
     uid="99999999-8888-4777-8666-555555555555",
     paused=False,
     client_signers=frozenset({CLIENT_SIGNER}),
-    control_plane_hosts=frozenset({"api.example", "192.0.2.1", "kubernetes", "10.96.0.1"}),
+    control_plane_hosts=frozenset(
+        map(canonical_name, ("api.example", "192.0.2.1", "kubernetes", "10.96.0.1"))
+    ),
     service_networks=(ip_network("10.96.0.0/12"), ip_network("fd00:10:96::/108")),
     service_domain="cluster.local",
     auto_approve_bindings=frozenset(),
@@ -123,10 +132,10 @@ def machine(key: TpmKey | None = None, **changes: Any) -> Machine:
     return replace(result, **changes)
 
 
-def unreleased(not_after: datetime, name: str = "new") -> UnreleasedCertificate:
+def unreleased(not_after: datetime, name: str = "new") -> WithheldCertificate:
     """Return a certificate that waits for its claims. It is only a name, as claims need no more."""
     content = name.encode()
-    return UnreleasedCertificate(
+    return WithheldCertificate(
         pem=content, credential_id=credential_id(content), not_after=not_after
     )
 
@@ -153,7 +162,10 @@ class Scenario:
     credential_id: str = ""
     expiration_seconds: int | None = None
     certificates: tuple[bytes, ...] = ()
+    ak_certificate: bytes | None = None
+    ek_creation: Statement | None = None
     event_log: bytes | None = None
+    pcr_signatures: bytes | None = None
     sans: Iterable[str] = ()
     ek: TpmKey = field(default_factory=lambda: default_keys()[0])
     ak: TpmKey = field(default_factory=lambda: default_keys()[1])
@@ -168,7 +180,7 @@ class Scenario:
         """Fill the caches: one Machine, with the endorsement key of the node registered."""
         self.inventory = FakeInventory(of=self.cluster, store=self.store)
         self.store.machines[self.cluster.key] = [machine(self.ek)]
-        self.pcrs = pcr_values(self.policy.pcr_selection)
+        self.pcrs = pcr_values(self.policy.pcrs.selection)
 
     @property
     def machine(self) -> Machine:
@@ -237,7 +249,11 @@ class Scenario:
     def offer(self) -> Offer:
         """Offer the TPM's keys."""
         return Offer(
-            ek_public=self.ek.tpm2b, ek_certificates=self.certificates, ak_public=self.ak.tpm2b
+            ek_public=self.ek.tpm2b,
+            ek_certificates=self.certificates,
+            ak_public=self.ak.tpm2b,
+            ak_certificate=self.ak_certificate,
+            ek_creation=self.ek_creation,
         )
 
     def offer_csr(self, offer: Offer | None = None, **changes: Any) -> Csr:
@@ -245,8 +261,11 @@ class Scenario:
         data = encode_attestation_data(self.offer() if offer is None else offer)
         return self.csr(encode_request(self.pkcs10(), data), **changes)
 
-    def extra_data(self, csr_name: str, **changes: Any) -> bytes:
-        """Derive the extraData of the quote; `changes` replace inputs of the challenge."""
+    def extra_data(self, csr_name: str, *, quoted: bytes = b"", **changes: Any) -> bytes:
+        """Derive the extraData of the quote; `changes` replace inputs of the challenge.
+
+        `quoted` is the PKCS#10 request that the node quotes for, by default the offered one.
+        """
         inputs = ChallengeInputs(
             cluster_uid=self.cluster.uid,
             signer_name=self.kind.value,
@@ -260,6 +279,7 @@ class Scenario:
         return answer_extra_data(
             challenge_secret(self.challenge_keys.current, inputs._replace(**changes)),
             name=csr_name,
+            pkcs10_sha256=sha256(quoted or self.pkcs10()),
             expiration_seconds=self.expiration_seconds,
             usages=CLIENT_USAGES if self.kind is CsrKind.CLIENT else SERVING_USAGES,
         )
@@ -279,6 +299,8 @@ class Scenario:
             ek_public=self.ek.tpm2b,
             ek_certificates=self.certificates,
             ak_public=self.ak.tpm2b,
+            ak_certificate=self.ak_certificate,
+            ek_creation=self.ek_creation,
             challenge=ChallengeReference(
                 uid=OFFER_UID,
                 issued_at=format_time(self.now),
@@ -288,6 +310,7 @@ class Scenario:
             signature=self.ak.sign(quote),
             pcrs=self.pcrs,
             event_log=self.event_log,
+            pcr_signatures=self.pcr_signatures,
         )
         return replace(result, **changes)
 
@@ -329,13 +352,8 @@ class Scenario:
 
     def holder(self, **changes: Any) -> KeyHolder:
         """Return the holder of the key: the node."""
-        result = KeyHolder(
-            cluster=self.cluster.key,
-            node_name=self.node_name,
-            provider_id=self.provider_id,
-            basis=TrustBasis.RECORD,
-        )
-        return replace(result, **changes)
+        names = {"node_name": self.node_name, "provider_id": self.provider_id}
+        return replace(key_holder(self.cluster.key, **names), **changes)
 
     def put_claim(
         self,
@@ -365,15 +383,7 @@ class Scenario:
 
     def put_key(self, name: str, **changes: Any) -> EndorsementKeyObject:
         """Store an EndorsementKey."""
-        result = EndorsementKeyObject(
-            name=name,
-            resource_version="",
-            registered_for=(),
-            released_from=(),
-            banned=False,
-            held_by=None,
-        )
-        return self.store.put_key(replace(result, **changes))
+        return self.store.put_key(stored_key(name, **changes))
 
     def put_node(self, key: str, holder: KeyHolder, **changes: Any) -> AttestedNodeObject:
         """Store an AttestedNode."""

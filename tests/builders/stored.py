@@ -1,4 +1,4 @@
-"""A scenario as the files that `verify` reads: objects in the form of `kubectl get`."""
+"""A scenario as the files that `explain` reads: objects in the form of `kubectl get`."""
 
 import base64
 import json
@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from common.names import ENDORSEMENT_KEY_ANNOTATION
-from signer.inventory.claim_objects import encode_attested_node, encode_endorsement_key
-from signer.inventory.cluster import CLIENT_SIGNER_ANNOTATION
+from signer.inventory.cluster_api.cluster import CLIENT_SIGNER_ANNOTATION
+from signer.inventory.custom_resources.claim_objects import (
+    encode_attested_node,
+    encode_endorsement_key,
+)
 from signer.model import ChallengeKeys, Cluster, Condition, Csr, EndorsementKeyObject, Machine, Node
 from tests.builders.scenario import NOW, Scenario
 

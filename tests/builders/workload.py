@@ -1,11 +1,11 @@
 """A workload cluster that nothing connects to, and a configuration of the signer."""
 
+from signer.clusters.workload_cluster import WorkloadCluster
 from signer.config import Config
-from signer.inventory.workload import WorkloadCluster
-from signer.kube.budget import Budgets
-from signer.kube.event_loop import EventLoop
-from signer.kube.kubeconfig import Connection, parse_kubeconfig
-from signer.task_pool import TaskPool
+from signer.fairness.memory_budget import Budgets
+from signer.fairness.task_pool import TaskPool
+from signer.kube.transport.event_loop import EventLoop
+from signer.kube.transport.kubeconfig import Connection, parse_kubeconfig
 from tests.builders.kube_objects import HOME
 from tests.harness import kubeconfig, pki
 
@@ -26,6 +26,7 @@ def config_with(management: Connection) -> Config:
         watched_namespace="",
         infrastructure_groups=(),
         policy_file=None,
+        create_default_policy=False,
         metrics_address=None,
         metrics_secure=False,
     )

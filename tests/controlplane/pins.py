@@ -60,19 +60,14 @@ def newest() -> str:
 
 
 def kubernetes(version: str) -> Pin:
-    """Return the pin of a Kubernetes version.
-
-    Raises:
-        UnknownVersion: no go.mod file pins it.
-    """
+    """Return the pin of a Kubernetes version. Raises `UnknownVersion`: no go.mod file pins it."""
     return _find(version, KUBERNETES, "k8s.io/kubernetes")
 
 
 def cluster_api(version: str = "") -> Pin:
     """Return the pin of a Cluster API version, by default of the newest.
 
-    Raises:
-        UnknownVersion: no go.mod file pins it.
+    Raises `UnknownVersion`: no go.mod file pins it.
     """
     if not version:
         return read(CLUSTER_API / "go.mod")

@@ -87,6 +87,12 @@ TOOLS = {
         )
         for name in ("prometheus", "promtool")
     },
+    "krew": Tool(
+        modfile=pins.HERE / "krew/go.mod",
+        module="sigs.k8s.io/krew",
+        package="sigs.k8s.io/krew/cmd/krew",
+        version_variables=(),
+    ),
     # VMware's simulator of vCenter Server, in a program of ours.
     "vcsim": Tool(
         modfile=pins.HERE / "vcsim/go.mod",
@@ -164,8 +170,7 @@ def kubernetes(
 def tool(name: str, *, environ: Mapping[str, str] = os.environ) -> Path:
     """Return a program of `TOOLS`, or Cluster API's core manager; build it if it is not cached.
 
-    Raises:
-        golang.BuildFailed: it could not be built.
+    Raises `golang.BuildFailed`: it could not be built.
     """
     source = cluster_api(environ) if name == CLUSTER_API else TOOLS[name]
     pin = pins.read(source.modfile)

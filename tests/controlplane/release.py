@@ -36,8 +36,7 @@ OFFICIAL = Sites()
 def download(pin: Pin, programs: Iterable[str], directory: Path, sites: Sites) -> None:
     """Download programs of one Kubernetes version into a directory.
 
-    Raises:
-        NotDownloaded: for the first one that fails; those before it stay.
+    Raises `NotDownloaded` for the first one that fails; those before it stay.
     """
     architecture = ARCHITECTURES.get(platform.machine())
     if architecture is None:

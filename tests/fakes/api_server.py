@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from signer.kube.transport.kubeconfig import Connection
 from tests.harness import pki
 
 HOST = "127.0.0.1"
@@ -105,6 +106,11 @@ class FakeApiServer(ThreadingHTTPServer):
     def url(self) -> str:
         """The base URL."""
         return f"https://{HOST}:{self.server_port}"
+
+    def connection(self) -> Connection:
+        """Return how a client of the signer connects."""
+        ca = self.authority.pair.certificate.decode()
+        return Connection(server=self.url, ca=ca, token="very-secret")
 
     def answer_for_all_names(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Lead all connections of this process to the server, whatever name they are for."""

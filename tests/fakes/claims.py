@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from common.errors import ApiServerUnavailable
-from signer.errors import ClaimConflict
+from signer.errors import AttestedNodeUnreadable, ClaimConflict
 from signer.model import (
     AttestedNodeObject,
     ClusterKey,
@@ -25,6 +25,9 @@ class StoredClaims:
     machines: dict[ClusterKey, list[Machine]] = field(default_factory=dict)
     deleted_clusters: set[ClusterKey] = field(default_factory=set)
     """Deleted Clusters. Their Machines may remain."""
+    paused_clusters: set[ClusterKey] = field(default_factory=set)
+    unreadable_nodes: set[tuple[ClusterKey, str]] = field(default_factory=set)
+    """Clusters and names of nodes whose AttestedNode cannot be read. No cache has it."""
     version: int = 0
 
     def next_version(self) -> str:
@@ -54,6 +57,12 @@ class StoredClaims:
         """Find the Machines of a Cluster with a provider ID."""
         return [m for m in self.machines.get(cluster, []) if m.provider_id == provider_id]
 
+    def may_have_machine(self, node: AttestedNodeObject) -> bool:
+        """Return whether a claim's Machine exists, or its Cluster is paused."""
+        members = self.members(node.cluster, node.provider_id)
+        exists = any(node.machine_name in {"", m.name} for m in members)
+        return exists or node.cluster in self.paused_clusters
+
 
 @dataclass(slots=True)
 class FakeClaimStore:
@@ -74,6 +83,8 @@ class FakeClaimStore:
     def attested_node(self, cluster: ClusterKey, node_name: str) -> AttestedNodeObject | None:
         """Read."""
         self._read(f"node {node_name}")
+        if (cluster, node_name) in self.store.unreadable_nodes:
+            raise AttestedNodeUnreadable("unreadable")
         return self.store.find_node(cluster, node_name)
 
     def create_endorsement_key(
@@ -133,7 +144,8 @@ class FakeClaimStore:
         ]
         if any(not m.deleting for m in members):
             return MachineState.PRESENT
-        return MachineState.DELETING if members else MachineState.ABSENT
+        may_come = cluster in self.store.paused_clusters
+        return MachineState.DELETING if members or may_come else MachineState.ABSENT
 
     def _read(self, what: str) -> None:
         self._require_available()

@@ -16,10 +16,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from authenticator.errors import Unauthorized
-from authenticator.model import ApiCredential, Csr, CsrRequest, Token
+from authenticator.errors import ClientCertificateUnusable, Unauthorized
+from authenticator.model import ApiCredential, Csr, CsrRequest, KeyPair, Token
 from common import evidence
-from common.binding import answer_extra_data
+from common.binding import answer_extra_data, sha256
 from common.challenge import Challenge, encode_challenge
 from common.csr import decode_request, node_subject
 from common.names import (
@@ -99,7 +99,7 @@ def _general_names(request: Pkcs10) -> tuple[x509.GeneralName, ...]:
 
 
 @dataclass
-class FakeCluster:
+class FakeWorkload:
     """The CSRs of a workload cluster. A signer reconciles them each time a caller waits.
 
     Each of the next calls raises one of `errors`. `on_wait` runs before the signer.
@@ -110,12 +110,16 @@ class FakeCluster:
     """The cluster's clock is ahead of the node's by this."""
     tokens: set[str] = field(default_factory=lambda: {"abcdef.0123456789abcdef"})
     revoked: set[bytes] = field(default_factory=set)
+    unusable: set[bytes] = field(default_factory=set)
+    """Certificates with which no TLS connection can be made."""
     csrs: dict[str, Csr] = field(default_factory=dict)
     filed_by: dict[str, str] = field(default_factory=dict)
     issuance: Issuance = field(default_factory=Issuance)
     signer_is_away: bool = False
     deny: dict[str, tuple[str, str]] = field(default_factory=dict)
     """"offer" or "answer" to reason and message."""
+    deny_requesters: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """User name of a requester to reason and message."""
     fail: dict[str, tuple[str, str]] = field(default_factory=dict)
     wait: dict[str, str] = field(default_factory=dict)
     """"offer" or "answer" to pending-reason."""
@@ -124,6 +128,7 @@ class FakeCluster:
     """The user name in SelfSubjectReviews, where that is not the requester's."""
     has_self_subject_review: bool = True
     """False: before Kubernetes 1.28."""
+    has_date: bool = True
     may_create_csrs: bool = True
     review_errors: list[Exception] = field(default_factory=list)
     """Raised by the next SelfSubjectReviews, one each."""
@@ -154,6 +159,8 @@ class FakeCluster:
 
     def connect(self, requester: ApiCredential) -> "FakeCsrApi":
         """Return the API for one requester."""
+        if isinstance(requester, KeyPair) and requester.certificate in self.unusable:
+            raise ClientCertificateUnusable("cannot be read")
         return FakeCsrApi(self, requester)
 
     def authenticate(self, requester: ApiCredential) -> str:
@@ -192,6 +199,9 @@ class FakeCluster:
         if kind in self.wait:
             if csr.annotations.get(PENDING_REASON_ANNOTATION) != self.wait[kind]:
                 self.annotate(csr.spec.name, PENDING_REASON_ANNOTATION, self.wait[kind])
+        elif self.filed_by[csr.spec.name] in self.deny_requesters:
+            why = self.deny_requesters[self.filed_by[csr.spec.name]]
+            self._condition(csr.spec.name, "Denied", why)
         elif kind in self.deny:
             self.annotate(csr.spec.name, SUPPORTED_VERSIONS_ANNOTATION, "v2")
             self._condition(csr.spec.name, "Denied", self.deny[kind])
@@ -234,6 +244,7 @@ class FakeCluster:
         expected = answer_extra_data(
             self._secrets.get(answer.challenge.uid, b""),
             name=csr.spec.name,
+            pkcs10_sha256=sha256(pkcs10),
             expiration_seconds=csr.spec.expiration_seconds,
             usages=csr.spec.usages,
         )
@@ -255,7 +266,7 @@ class FakeCluster:
 class FakeCsrApi:
     """`model.CsrApi` for one requester."""
 
-    def __init__(self, cluster: FakeCluster, requester: ApiCredential) -> None:
+    def __init__(self, cluster: FakeWorkload, requester: ApiCredential) -> None:
         self._cluster = cluster
         self._requester = requester
 
@@ -296,6 +307,12 @@ class FakeCsrApi:
         if self._cluster.review_errors:
             raise self._cluster.review_errors.pop(0)
         return (self._cluster.known_as or user) if self._cluster.has_self_subject_review else None
+
+    def server_time(self) -> float | None:
+        """See `model.CsrApi`."""
+        self._cluster.called("server_time")
+        now = self._cluster.clock.now() + self._cluster.skew
+        return now if self._cluster.has_date else None
 
     def can_create_csrs(self) -> bool:
         """See `model.CsrApi`."""

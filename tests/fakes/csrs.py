@@ -6,6 +6,7 @@ from datetime import datetime
 
 from common.errors import ApiServerUnavailable
 from signer.errors import AccessReviewUnavailable, AnnotationsFull, CsrChanged
+from signer.kube.csrs import CsrClient
 from signer.model import Condition, Csr
 
 _ANNOTATIONS_SIZE = 256 * 1024
@@ -13,7 +14,7 @@ _ANNOTATIONS_SIZE = 256 * 1024
 
 
 @dataclass(slots=True)
-class FakeCsrs:
+class FakeCsrs(CsrClient):
     """The `CsrWriter` seam; `interrupt` runs once before the n-th write (from 1)."""
 
     stored: dict[str, Csr] = field(default_factory=dict)
@@ -57,15 +58,15 @@ class FakeCsrs:
 
     def approve(self, csr: Csr, reason: str, message: str) -> Csr:
         """Add Approved."""
-        return self._condition(csr, "Approved", reason, message)
+        return self._add_condition(csr, "Approved", reason, message)
 
     def deny(self, csr: Csr, reason: str, message: str) -> Csr:
         """Add Denied."""
-        return self._condition(csr, "Denied", reason, message)
+        return self._add_condition(csr, "Denied", reason, message)
 
     def fail(self, csr: Csr, reason: str, message: str) -> Csr:
         """Add Failed."""
-        return self._condition(csr, "Failed", reason, message)
+        return self._add_condition(csr, "Failed", reason, message)
 
     def set_certificate(self, csr: Csr, certificate: bytes) -> Csr:
         """Write the certificate, once."""
@@ -86,7 +87,7 @@ class FakeCsrs:
         if (csr.name, reason) not in self.events:
             self.events.append((csr.name, reason))
 
-    def _condition(self, csr: Csr, kind: str, reason: str, message: str) -> Csr:
+    def _add_condition(self, csr: Csr, kind: str, reason: str, message: str) -> Csr:
         current = self._begin(f"{kind} {reason}", csr)
         if {kind, *current.conditions} >= {"Approved", "Denied"}:
             # The API server refuses a CSR with both conditions. For a client that is no conflict.

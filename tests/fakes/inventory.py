@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from common.errors import ApiServerUnavailable
-from signer.host_names import HostName, equivalent_names
+from signer.host_names import HostName, canonical_name
 from signer.model import (
     AttestedNodeObject,
     Cluster,
@@ -36,11 +36,11 @@ class FakeInventory:
         return self.store.members(self.of.key, provider_id)
 
     def machines_with_host_name(self, name: HostName) -> Sequence[Machine]:
-        """Find Machines by the forms of their addresses."""
+        """Find Machines by the canonical names of their addresses."""
         return [
             m
             for m in self._machines()
-            if any(name in equivalent_names(a.address) for a in m.addresses)
+            if any(name == canonical_name(a.address) for a in m.addresses)
         ]
 
     def machines_with_node_ref(self, node_name: str) -> Sequence[Machine]:
@@ -90,16 +90,30 @@ class FakeInventory:
     def attested_node(self, node_name: str) -> AttestedNodeObject | None:
         """Find an AttestedNode by node name."""
         self._require_filled()
-        return self.store.find_node(self.of.key, node_name)
+        node = self.store.find_node(self.of.key, node_name)
+        return node if node in self._attested_nodes() else None
 
     def attested_nodes_with_provider_id(self, provider_id: str) -> Sequence[AttestedNodeObject]:
         """Find AttestedNodes by provider ID."""
         self._require_filled()
         return [
             n
-            for n in self.store.nodes.values()
+            for n in self._attested_nodes()
             if (n.cluster, n.provider_id) == (self.of.key, provider_id)
         ]
+
+    def attested_nodes_with_key(self, key_name: str) -> Sequence[AttestedNodeObject]:
+        """Find AttestedNodes of all Clusters by key."""
+        self._require_filled()
+        return [
+            n
+            for n in self._attested_nodes()
+            if n.endorsement_key == key_name and self.store.may_have_machine(n)
+        ]
+
+    def _attested_nodes(self) -> Sequence[AttestedNodeObject]:
+        unreadable = self.store.unreadable_nodes
+        return [n for n in self.store.nodes.values() if (n.cluster, n.node_name) not in unreadable]
 
     def _require_filled(self) -> None:
         if not self.filled:

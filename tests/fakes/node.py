@@ -20,7 +20,7 @@ from authenticator.state.credential import Credential
 from authenticator.state.run_record import RunRecorder
 from authenticator.tpm.device import Tpm
 from tests.fakes.clock import FakeClock
-from tests.fakes.csr_api import FakeCluster
+from tests.fakes.csr_api import FakeWorkload
 from tests.fakes.store import FakeStore
 from tests.fakes.tpm import FakeTpm
 
@@ -89,12 +89,13 @@ class FakeNode:
     """CA of the kubeconfig; None: the cluster's."""
     crash_injector: CrashInjector = field(default_factory=CrashInjector)
     log: bytes | None = None
+    pcr_signatures: bytes | None = None
     identity: Identity | None = None
     """The provider's answer; None: it is unavailable."""
     queried_providers: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.cluster = FakeCluster(self.clock)
+        self.cluster = FakeWorkload(self.clock)
         self.report = RunRecorder(self.clock, "test")
         self.cluster_ca = self.cluster.authority()
         self._names = (f"{n:032x}" for n in itertools.count(1))
@@ -147,6 +148,7 @@ class FakeNode:
             load_bootstrap=self._load_bootstrap,
             query_provider=self._query_provider,
             event_log=lambda: self.log,
+            pcr_signatures=lambda: self.pcr_signatures,
             token_hex=lambda: next(self._names),
             jitter=lambda: 0.5,
             phases=self.report,

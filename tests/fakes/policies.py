@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from signer.controller.active_policies import PolicyInForce
+from signer.controller.policies.active import ActivePolicies, EffectivePolicy
 from signer.model import ClusterKey
 from signer.policy import Policy, PolicySet
 from signer.verify.x509.trust_anchors import TrustAnchors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FixedPolicies:
+class FixedPolicies(ActivePolicies):
     """Policies, the trust anchors of each, and the labels of all Clusters."""
 
     policies: PolicySet
@@ -22,7 +22,7 @@ class FixedPolicies:
         """Return one policy for every Cluster."""
         return cls(policies=PolicySet(accepted=(policy,)), anchors={policy.name: anchors})
 
-    def for_cluster(self, key: ClusterKey) -> PolicyInForce:
+    def for_cluster(self, key: ClusterKey) -> EffectivePolicy:
         """Return the policy of a Cluster."""
         policy = self.policies.for_cluster(key, self.labels)
-        return PolicyInForce(policy=policy, anchors=self.anchors[policy.name])
+        return EffectivePolicy(policy=policy, anchors=self.anchors[policy.name])

@@ -24,7 +24,7 @@ from authenticator.errors import (
     PcrBankNotAllocated,
     PcrSelectionUnsupported,
 )
-from authenticator.tpm.device import DeviceEndorsementKey, Quote
+from authenticator.tpm.device import DeviceAttestationKey, DeviceEndorsementKey, Quote
 from authenticator.tpm.templates import ATTESTATION_TEMPLATES, ENDORSEMENT_TEMPLATES
 from common.errors import AttestationError
 from common.tpm.attest import Attest, ClockInfo
@@ -114,10 +114,10 @@ class FakeTpm:
         public = self._endorsement.public.to_tpm2b()
         return DeviceEndorsementKey(public=public, certificates=self.certificates)
 
-    def attestation_key(self) -> bytes:
+    def attestation_key(self) -> DeviceAttestationKey:
         """See `device.Tpm`."""
         self._called("attestation_key")
-        return self._attestation.public.to_tpm2b()
+        return DeviceAttestationKey(public=self._attestation.public.to_tpm2b())
 
     def activate_credential(self, credential_blob: bytes, encrypted_secret: bytes) -> bytes:
         """See `device.Tpm`."""

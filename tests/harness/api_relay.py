@@ -6,8 +6,10 @@ certificates end at the relay, so it uses a certificate with the same identity.
 
 import http.client
 import json
+import re
 import socket
 import ssl
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -36,6 +38,8 @@ class Fault:
     before: bool
     """Whether the API server does not receive the write, or its answer is lost."""
     happen: Callable[[], None]
+    only: str = ""
+    """A regular expression: other writes, as method and path, are not counted."""
     happened: bool = False
     seen: list[str] = field(default_factory=list)
     _lock: Lock = field(default_factory=Lock)
@@ -43,6 +47,8 @@ class Fault:
     def count(self, method: str, path: str) -> bool:
         """Count a write. Return whether the fault applies to it."""
         if path.endswith("/events") or "/machines/" in path or "/leases" in path:
+            return False
+        if not re.search(self.only, f"{method} {path}"):
             return False
         with self._lock:
             self.seen.append(f"{method} {path}")
@@ -75,8 +81,12 @@ class _Passing(BaseHTTPRequestHandler):
     def _pass(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.server.requests.append((self.command, self.path))
+        if self.server.away:
+            self.close_connection = True
+            return
         if "watch=true" in self.path and self.server.expire(self):
             return
+        time.sleep(self.server.latency())
         fault = self.server.fault if self.command in WRITES else None
         struck = fault is not None and fault.count(self.command, self.path)
         if fault is not None and struck and fault.before:
@@ -116,6 +126,10 @@ class ApiRelay(ThreadingHTTPServer):
         super().__init__((HOST, 0), _Passing)
         directory.mkdir(parents=True)
         self.fault: Fault | None = None
+        self.away = False
+        """Whether no request is answered; `cut` ends those in progress."""
+        self.latency: Callable[[], float] = float
+        """Returns for how many seconds to hold a request before it is passed on."""
         self.requests: list[tuple[str, str]] = []
         self._to = urlsplit(server.url)
         self._expired: dict[str, bool] = {}

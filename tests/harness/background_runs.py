@@ -3,7 +3,7 @@
 from contextlib import suppress
 from pathlib import Path
 
-from authenticator.config.arguments import BACKGROUND_COMMAND
+from authenticator.config.command_line import BACKGROUND_COMMAND
 from tests.harness.node import Node
 from tests.harness.process import wait_until
 

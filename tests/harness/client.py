@@ -4,8 +4,10 @@ It shares no code with the clients of the programs under test, so it can find th
 """
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,9 @@ Object = dict[str, Any]
 TIMEOUT_SECONDS = 60
 MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
+_FILLING = "storage is (re)initializing"
+"""After its start, the API server fills its caches, one for each kind."""
+_RETRY_SECONDS = 0.1
 
 
 class ApiError(Exception):
@@ -87,6 +92,9 @@ class Client:
 
     def _request(self, method: str, path: str, **more: Any) -> Object:  # noqa: ANN401 - see _send
         response = self._send(method, path, **more)
+        while response.status_code == HTTPStatus.TOO_MANY_REQUESTS and _FILLING in response.text:
+            time.sleep(_RETRY_SECONDS)
+            response = self._send(method, path, **more)
         answer: Object = response.json()
         if not response.ok:
             reason, message = answer.get("reason", ""), answer.get("message", "")

@@ -1,5 +1,7 @@
 """A real API server with its etcd and an administrator for set-up."""
 
+import base64
+import json
 import os
 import shutil
 import subprocess
@@ -81,7 +83,23 @@ class ApiServer:
         store = Client(server=self._etcd, authority=self.directory / "pki/ca.crt")
         self._wait("etcd", store.ready)
 
-    def copy_etcd(self, source: str, target: str) -> None:
+    def compact(self) -> None:
+        """Let etcd forget all versions before the present one."""
+        store = Client(server=self._etcd, authority=self.directory / "pki/ca.crt")
+        revision = store.create("/v3/kv/range", {"key": "AA=="})["header"]["revision"]
+        store.create("/v3/kv/compaction", {"revision": revision, "physical": True})
+
+    def backdate(self, resource: str, name: str, created: str) -> None:
+        """Let a custom resource without namespace have been created at another time."""
+        store = Client(server=self._etcd, authority=self.directory / "pki/ca.crt")
+        key = base64.b64encode(f"/registry/{resource}/{name}".encode()).decode()
+        [stored] = store.create("/v3/kv/range", {"key": key})["kvs"]
+        body = json.loads(base64.b64decode(stored["value"]))
+        body["metadata"]["creationTimestamp"] = created
+        value = base64.b64encode(json.dumps(body).encode()).decode()
+        store.create("/v3/kv/put", {"key": key, "value": value})
+
+    def _copy_etcd(self, source: str, target: str) -> None:
         """Replace the data of etcd or of a backup; the API server must be stopped."""
         self._end("etcd")
         shutil.rmtree(self.directory / target, ignore_errors=True)
@@ -104,6 +122,20 @@ class ApiServer:
         """Stop the API server; port and data stay the same."""
         self._end("kube-apiserver")
 
+    def restart_apiserver(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Restart the API server."""
+        self.stop_apiserver()
+        meanwhile()
+        self.start_apiserver()
+
+    def back_up(self) -> None:
+        """Save the state of etcd."""
+        self.restart_apiserver(lambda: self._copy_etcd("etcd", "backup"))
+
+    def restore(self) -> None:
+        """Bring back the saved state, whose resource versions are earlier than the present one."""
+        self.restart_apiserver(lambda: self._copy_etcd("backup", "etcd"))
+
     def pids(self) -> list[int]:
         """Return the process IDs of its programs."""
         return [program.pid for program in self._running.values()]
@@ -121,8 +153,7 @@ class ApiServer:
     def kubectl(self, *arguments: str, stdin: str = "", config: Path | None = None) -> str:
         """Run kubectl and return its output, by default as administrator.
 
-        Raises:
-            KubectlFailed: it ended with an error.
+        Raises `KubectlFailed`: it ended with an error.
         """
         done = subprocess.run(
             [self.assets / "kubectl", f"--kubeconfig={config or self.admin_config}", *arguments],

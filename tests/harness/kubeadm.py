@@ -67,6 +67,19 @@ def prepare(cluster: WorkloadCluster, version: str, directory: Path) -> None:
         )  # fmt: skip
 
 
+def discovery(cluster: WorkloadCluster, token: str) -> dict[str, Any]:
+    """Return how a JoinConfiguration finds the cluster, and whose certificate it trusts."""
+    public = cluster.authority.certificate.public_key()
+    der = public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return {
+        "bootstrapToken": {
+            "token": token,
+            "apiServerEndpoint": cluster.url.removeprefix("https://"),
+            "caCertHashes": [f"sha256:{hashlib.sha256(der).hexdigest()}"],
+        }
+    }
+
+
 class Machine:
     """A machine with a kubelet, kubeadm's drop-in and ours, before kubeadm has run."""
 
@@ -85,6 +98,7 @@ class Machine:
         self._attested_serving = attested_serving
         self._assets = node.tenant.workload.assets
         self._root = enclosure.directory / "root"
+        self._identity = self._root / "identity.yaml"
         self._hide_etc()
         self._install()
 
@@ -154,6 +168,21 @@ class Machine:
             }
         self._kubeadm("join", [join])
 
+    def kubeadm_reset(self) -> None:
+        """Run kubeadm reset to its end. It leaves what kubeadm does not know."""
+        reset = {
+            "apiVersion": API_VERSION,
+            "kind": "ResetConfiguration",
+            "criSocket": self._runtime_endpoint,
+            "force": True,
+        }
+        self._kubeadm("reset", [reset])
+
+    def become(self, node: Node) -> None:
+        """Let the machine be another node from now on, with the same TPM and directory."""
+        self._node = node
+        self._write_settings()
+
     def _kubeadm(self, verb: str, documents: list[Mapping[str, Any]], *flags: str) -> None:
         config, log = self._root / f"{verb}.yaml", self._node.directory / "kubeadm.log"
         config.write_text(yaml.safe_dump_all(map(dict, documents)), encoding="utf-8")
@@ -185,6 +214,13 @@ class Machine:
     def join(self, *flags: str) -> None:
         """Run the plugin's `join` with the flags of the machine's settings."""
         self.run(PLUGIN.name, "join", *flags, *self._join_flags())
+
+    def doctor(self) -> str:
+        """Run the plugin's `doctor` with the flags of the machine's settings.
+
+        Raises RuntimeError with the findings if one has a remedy.
+        """
+        return self.run(PLUGIN.name, "doctor", *self._join_flags())
 
     def run_script(self, script: str) -> None:
         """Run commands of the documentation, with the flags of the machine's settings for `join`.
@@ -252,8 +288,14 @@ class Machine:
             f'#!/bin/sh\nexec {sys.executable} -I {systemctl.__file__} {self._root} "$@"\n'
         )
         stub.chmod(0o755)
+        self._write_settings()
+
+    def _write_settings(self) -> None:
+        """Write who the machine is, as its platform says, and the flags of the plugin."""
+        identity = {"providerID": self._node.provider_id, "nodeName": self._node.name}
+        self._identity.write_text(yaml.safe_dump(identity), encoding="utf-8")
         defaults = self._root / "etc/default/kubelet-authenticator-tpm"
-        defaults.parent.mkdir(parents=True)
+        defaults.parent.mkdir(parents=True, exist_ok=True)
         defaults.write_text(
             f'KUBELET_AUTHENTICATOR_JOIN_ARGS="{" ".join(self._join_flags())}"\n'
             f'KUBELET_AUTHENTICATOR_SERVING_ARGS="--address={self._enclosure.address}"\n'
@@ -269,8 +311,11 @@ class Machine:
         }
 
     def _join_flags(self) -> list[str]:
-        settings = {"--provider-id": self._node.provider_id, "--node-name": self._node.name}
-        settings |= {"--state-dir": str(self._node.state), "--tcti": self._node.tpm.tcti}
+        settings = {
+            "--provider": f"file:{self._identity}",
+            "--state-dir": str(self._node.state),
+            "--tcti": self._node.tpm.tcti,
+        }
         return [f"{name}={value}" for name, value in settings.items()]
 
     def _environment(self) -> dict[str, str]:
@@ -291,18 +336,9 @@ class Machine:
         }
 
     def _join_configuration(self, token: str) -> dict[str, Any]:
-        workload = self._node.tenant.workload
-        public = workload.authority.certificate.public_key()
-        der = public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         return {
             "apiVersion": API_VERSION,
             "kind": "JoinConfiguration",
-            "discovery": {
-                "bootstrapToken": {
-                    "token": token,
-                    "apiServerEndpoint": workload.url.removeprefix("https://"),
-                    "caCertHashes": [f"sha256:{hashlib.sha256(der).hexdigest()}"],
-                }
-            },
+            "discovery": discovery(self._node.tenant.workload, token),
             "nodeRegistration": self._registration(),
         }

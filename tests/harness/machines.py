@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.harness.fleet import Fleet, WorkloadTenant
 from tests.harness.node import Node
-from tests.harness.objects import CORE, INFRASTRUCTURE, Machine
+from tests.harness.objects import Machine
 from tests.harness.tpm import SoftwareTpm, TrustDomain
 
 
@@ -78,9 +78,4 @@ class Machines:
 
     def forget(self, node: Node) -> None:
         """Delete a node's Machine and infrastructure object, to free its TPM and name."""
-        management, namespace = self.fleet.management.admin, node.tenant.namespace
-        for group, kind in (
-            (f"{CORE}/v1beta2", "machines"),
-            (f"{INFRASTRUCTURE}/v1", "testmachines"),
-        ):
-            management.delete(f"/apis/{group}/namespaces/{namespace}/{kind}/{node.name}")
+        self.fleet.management.delete_machine(node.tenant.namespace, node.name)

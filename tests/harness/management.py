@@ -25,16 +25,17 @@ class ManagementCluster(ApiServer):
     """The cluster with Clusters and Machines, and methods that create them."""
 
     def start(self) -> None:
-        """Start the API server and install all CRDs and the signer's role."""
+        """Start the API server and install all CRDs, the signer's role and its policy."""
         super().start()
         self._install_crds()
         self.install_attestation()
         wait_until(self._crds_served, what="the CRDs are served")
 
     def install_attestation(self) -> None:
-        """Install the CRDs of this project and the signer's role."""
+        """Install the CRDs of this project, the signer's role and the admission policy."""
         self.kubectl("create", "-f", str(PACKAGING / "crds"))
-        self.kubectl("apply", "--server-side", "-f", str(PACKAGING / "management-rbac.yaml"))
+        for name in ("management-rbac.yaml", "admission-policy.yaml"):
+            self.kubectl("apply", "--server-side", "-f", str(PACKAGING / name))
         signer = self.with_token(self._signer_token())
         wait_until(
             lambda: signer.may("get", "secrets"), what="the API server applies the signer's role"
@@ -93,6 +94,14 @@ class ManagementCluster(ApiServer):
         return self.create_object(
             namespace, objects.machine(cluster, spec, provider_id=provider_id)
         )
+
+    def delete_machine(self, namespace: str, name: str) -> None:
+        """Delete a Machine and its infrastructure object."""
+        for group, kind in (
+            (f"{objects.CORE}/v1beta2", "machines"),
+            (f"{objects.INFRASTRUCTURE}/v1", "testmachines"),
+        ):
+            self.admin.delete(f"/apis/{group}/namespaces/{namespace}/{kind}/{name}")
 
     def store_kubeconfig(self, namespace: str, cluster: str, text: str) -> Object:
         """Create the Secret with which the management cluster reaches a workload cluster."""

@@ -86,12 +86,15 @@ class Authority:
         """Certificate and key of the authority."""
         return Pair(certificate=_pem(self.certificate), key=key_pem(self.key))
 
-    def client(self, common_name: str, *organisations: str) -> Pair:
+    def client(
+        self, common_name: str, *organisations: str, backdated: timedelta = BACKDATED
+    ) -> Pair:
         """Issue a client certificate for a user and its groups."""
         names = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, name) for name in organisations]
         subject = x509.Name([*names, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
         key = ec_key()
-        return self._issue(_builder(subject, self.certificate.subject, key), key, client=True)
+        builder = _builder(subject, self.certificate.subject, key, backdated=backdated)
+        return self._issue(builder, key, client=True)
 
     def server(self, *names: str) -> Pair:
         """Issue a serving certificate for DNS names and IP addresses."""
@@ -113,7 +116,11 @@ class Authority:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: PrivateKey, lifetime: timedelta = LIFETIME
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: PrivateKey,
+    lifetime: timedelta = LIFETIME,
+    backdated: timedelta = BACKDATED,
 ) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     return (
@@ -122,7 +129,7 @@ def _builder(
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - BACKDATED)
+        .not_valid_before(now - backdated)
         .not_valid_after(now + lifetime)
     )
 

@@ -34,22 +34,26 @@ class ProcessFailed(Exception):
     """A program ended early or did not become ready; the text has the end of its log."""
 
 
-def start(
+def start(  # noqa: PLR0913 - as `Popen`
     argv: Sequence[str | Path],
     *,
     log: Path,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     pass_fds: Sequence[int] = (),
+    stderr: int = subprocess.STDOUT,
 ) -> subprocess.Popen[bytes]:
-    """Start a program that ends with this process, even when this process is killed."""
+    """Start a program that ends with this process, even when this process is killed.
+
+    Its output goes into `log`; `stderr` may be another file descriptor.
+    """
     with log.open("ab") as output:
         process = _spawner.submit(
             subprocess.Popen,
             [*_DIE_WITH_PARENT, *argv],
             stdin=subprocess.DEVNULL,
             stdout=output,
-            stderr=subprocess.STDOUT,
+            stderr=stderr,
             env=env,
             cwd=cwd,
             pass_fds=pass_fds,
@@ -106,8 +110,7 @@ def wait_until_ready(
 ) -> None:
     """Wait for a condition that a program brings about.
 
-    Raises:
-        ProcessFailed: the program ended before, or time ran out.
+    Raises `ProcessFailed`: the program ended before, or time ran out.
     """
 
     def is_settled() -> bool:
@@ -124,11 +127,7 @@ def wait_until_ready(
 def wait_until(
     condition: Callable[[], bool], *, what: str, seconds: float = 60, poll: float = POLL_SECONDS
 ) -> None:
-    """Poll until a condition holds.
-
-    Raises:
-        TimeoutError: it did not hold in time.
-    """
+    """Poll until a condition holds. Raises `TimeoutError`: it did not hold in time."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

@@ -62,11 +62,24 @@ class Signer:
         self._namespace = namespace
         self.environment: Mapping[str, str] | None = None
         """Variables of the process; by default those of the tests."""
+        self.stderr = subprocess.STDOUT
+        """File descriptor to which it logs, in place of the log file."""
         self._process: Any = None
 
     def use_policy_objects(self) -> Self:
         """Read the policies from KubeletAttestationPolicies, not from a file."""
         self._policy_flags = []
+        return self
+
+    def create_default_policy(self) -> Self:
+        """Create the first policy, as in an installation from the manifests."""
+        self._policy_flags.append("--create-default-policy")
+        return self
+
+    def share_with_no_other(self) -> Self:
+        """Serve every Cluster: replicas with other infrastructure groups do not share them."""
+        for group in ("infrastructure.cluster.x-k8s.io", "unshared.example"):
+            self._policy_flags += ["--infrastructure-group", group]
         return self
 
     def use_secure_metrics(self) -> Self:
@@ -85,6 +98,7 @@ class Signer:
             ],
             log=self.log,
             env=self.environment,
+            stderr=self.stderr,
         )  # fmt: skip
 
     def wait_until_ready(self) -> None:
@@ -153,14 +167,15 @@ class Signer:
         spec: Mapping[str, Any] = yaml.safe_load(result.stdout)["spec"]
         return spec
 
-    def stop(self) -> None:
-        """Send SIGTERM and wait for the end of the process, also while others take over from it.
+    def stop(self) -> int:
+        """Send SIGTERM and return the exit status, also while others take over from it.
 
-        Raises:
-            ProcessFailed: it had ended by itself.
+        Raises `ProcessFailed`: it had ended by itself.
         """
         process.require_running(self._process, self.log)
         process.stop(self._process, seconds=_SHUTDOWN_SECONDS)
+        status: int = self._process.returncode
+        return status
 
     def kill(self) -> None:
         """Send SIGKILL."""

@@ -61,14 +61,6 @@ class WorkloadCluster(ApiServer):
         self._write_client_authority()
         self.restart_apiserver()
 
-    def back_up(self) -> None:
-        """Save the state of etcd."""
-        self.restart_apiserver(lambda: self.copy_etcd("etcd", "backup"))
-
-    def restore(self) -> None:
-        """Bring back the saved state, whose resource versions are earlier than the present one."""
-        self.restart_apiserver(lambda: self.copy_etcd("backup", "etcd"))
-
     def restart_apiserver(self, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Restart the API server, and the controllers if they run.
 
@@ -77,9 +69,7 @@ class WorkloadCluster(ApiServer):
         controlled = CONTROLLERS in self._running
         if controlled:
             self._end(CONTROLLERS)
-        self.stop_apiserver()
-        meanwhile()
-        self.start_apiserver()
+        super().restart_apiserver(meanwhile)
         if controlled:
             self.start_controllers()
 

@@ -1,13 +1,20 @@
-"""A hook of the documentation site: a link to a file outside of docs/ becomes the file's path.
+"""A hook of the documentation site: what a page of the repository needs on a site without network.
 
-In the repository such a link works. The site has the pages of docs/ only.
+- A link to a file outside of docs/ becomes the file's path: the site has the pages of docs/ only.
+- A Mermaid diagram becomes a picture. Otherwise the browser would load a renderer from elsewhere.
 """
 
+import base64
+import html
 import posixpath
 import re
 from typing import Any
 
+import mmdr
+
 _LINK = re.compile(r"\[([^]]+)\]\(((?:\.\./)+[^)#]+)(?:#[^)]*)?\)")
+_DIAGRAM = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_PICTURE = '<img alt="{title}" width="{width}" src="data:image/svg+xml;base64,{data}">'
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: object) -> str:  # noqa: ANN401 - untyped
@@ -25,4 +32,17 @@ def on_page_markdown(markdown: str, *, page: Any, **_: object) -> str:  # noqa: 
             else (f"{label} (`{path}`)")
         )
 
-    return _LINK.sub(replace, markdown)
+    return _DIAGRAM.sub(lambda match: _draw(match[1]), _LINK.sub(replace, markdown))
+
+
+def _draw(source: str) -> str:
+    """Return the picture of a diagram, with its `accTitle` as text."""
+    title, svg = re.search(r"accTitle: (.+)", source), mmdr.render(source).svg()
+    width = re.search(r'viewBox="[-\d.]+ [-\d.]+ ([\d.]+)', svg)
+    if not title or not width:
+        raise ValueError(f"The diagram must have an accTitle, and its picture a width: {source}")
+    return _PICTURE.format(
+        title=html.escape(title[1]),
+        width=round(float(width[1])),
+        data=base64.b64encode(svg.encode()).decode(),
+    )

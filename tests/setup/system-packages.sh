@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building, running and testing need. Does nothing when all are installed.
 #
-# Usage: system-packages.sh PYTHON [image]
+# Usage: system-packages.sh PYTHON [image|packages|site]
 #
-# With "image", also what builds the container image of the signer.
+# With "image", also what builds the container image of the signer; with "packages", what checks the node packages;
+# with "site", the browser that checks the documentation site.
 #
 # PYTHON is the interpreter of the virtual environment. Debian's python3-dev has headers for Debian's python3 only. So
 # for another interpreter the script installs no headers, and only checks that they are there.
 set -euo pipefail
 
-python=${1:?usage: system-packages.sh PYTHON [image]}
+python=${1:?usage: system-packages.sh PYTHON [image|packages|site]}
 purpose=${2:-}
 
 # The purpose of each package.
@@ -36,6 +37,10 @@ declare -A reason=(
 
 if [ "$purpose" = image ]; then
   reason[buildah]="builds a container image without a daemon"
+elif [ "$purpose" = packages ]; then
+  reason[lintian]="checks the deb for nodes"
+elif [ "$purpose" = site ]; then
+  reason[chromium]="opens the pages of the documentation site"
 fi
 
 # Debian's interpreter has neither venv nor headers; both are Debian packages too.

@@ -1,0 +1,35 @@
+"""Leases of the signer's replicas."""
+
+from datetime import UTC, datetime
+
+from signer.inventory.replica_records.replica_leases import (
+    NAMESPACE_LABEL,
+    SETTINGS_LABEL,
+    SOURCE_LABEL,
+    PolicySource,
+)
+from signer.kube.leases import Lease, format_micro_time
+
+RENEWED = datetime(2026, 11, 22, tzinfo=UTC)
+
+
+def replica_lease(
+    name: str = "one",
+    *,
+    renewed: datetime = RENEWED,
+    namespace: str = "",
+    source: PolicySource = PolicySource.OBJECTS,
+) -> Lease:
+    """Return the Lease of a replica that serves one namespace, or all."""
+    return Lease(
+        name=name,
+        uid=f"uid-of-{name}",
+        resource_version="1",
+        labels={
+            SETTINGS_LABEL: "0",
+            NAMESPACE_LABEL: namespace,
+            SOURCE_LABEL: source.value,
+        },
+        holder=name,
+        renewed=format_micro_time(renewed),
+    )

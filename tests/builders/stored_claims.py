@@ -1,0 +1,53 @@
+"""AttestedNodes as the API server returns them."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from signer.inventory.custom_resources.claim_objects import (
+    encode_attested_node,
+)
+from signer.model import (
+    AttestedNodeObject,
+    BootCounters,
+    BootState,
+    MeasuredValues,
+    Refusal,
+    credential_id,
+)
+from tests.builders.attested_nodes import attested_node
+from tests.builders.kube_objects import DIGEST, HOME, PROVIDER_ID
+
+NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
+
+
+NODE = attested_node(
+    HOME,
+    resource_version="7",
+    provider_id=PROVIDER_ID,
+    key=DIGEST,
+    credential_ids=(credential_id(b"first"), credential_id(b"second")),
+    last_attested=NOW,
+    boot=BootCounters(reset_count=3, restart_count=0, firmware_version=0x2000300040005),
+    policy="edge",
+    boot_state=BootState.VERIFIED,
+    measured=MeasuredValues(pcrs={"sha256": {"4": "ab" * 32}}, firmware="1.4", secure_boot=True),
+    renewal_deadline=NOW,
+    last_refusal=Refusal(
+        reason="PcrPolicyMismatch",
+        message="PCR 4 is not allowed",
+        time=NOW,
+        request="csr-1",
+        measured=MeasuredValues(
+            pcrs={"sha256": {"4": "cd" * 32}},
+            secure_boot=False,
+            platform_keys=("01",),
+            signature_databases=("02",),
+            boot_loaders=("03", "04"),
+        ),
+    ),
+)
+
+
+def stored(node: AttestedNodeObject) -> dict[str, Any]:
+    """Return the body of an AttestedNode as the API server returns it."""
+    return encode_attested_node(node, node.resource_version)
