@@ -56,7 +56,7 @@ def ak_fields(**changes: Any) -> Mutation:  # noqa: ANN401 - fields of Public
 
 
 def with_ek(scenario: Scenario, area: bytes, spki_sha256: bytes | None = None) -> tuple[Csr, Csr]:
-    """Offer and answer with this TPM2B_PUBLIC as endorsement key, which is on record."""
+    """Offer and answer with this TPM2B_PUBLIC as endorsement key, which is registered."""
     named = bytes.fromhex(key_name(scenario.ek)) if spki_sha256 is None else spki_sha256
     scenario.change_machine(
         registered_keys=(RegisteredKey(source="Machine annotation", spki_sha256=named),)

@@ -22,7 +22,10 @@ def renewal() -> Scenario:
 def first_use() -> Scenario:
     """Join under trust mode FirstUse, without a registered key."""
     scenario = Scenario()
-    scenario.policy = replace(scenario.policy, trust=TrustMode.FIRST_USE)
+    scenario.policy = replace(
+        scenario.policy,
+        endorsement_key=replace(scenario.policy.endorsement_key, trust=TrustMode.FIRST_USE),
+    )
     scenario.change_machine(registered_keys=())
     return scenario
 
@@ -30,7 +33,9 @@ def first_use() -> Scenario:
 def platform_scenario() -> Scenario:
     """Join with an endorsement key that only the platform of the Machine knows."""
     scenario = Scenario()
-    scenario.policy = replace(scenario.policy, platform=RULES)
+    scenario.policy = replace(
+        scenario.policy, endorsement_key=replace(scenario.policy.endorsement_key, platform=RULES)
+    )
     scenario.change_machine(registered_keys=())
     scenario.platforms.names[scenario.provider_id] = [key_name(scenario.ek)]
     return scenario
@@ -54,5 +59,8 @@ def p384_scenario() -> Scenario:
 def _attesting(scheme: str) -> Scenario:
     """Join with an attestation key of a scheme, which the policy lists."""
     scenario = Scenario(ak=attestation_key(AK_KINDS[scheme]))
-    scenario.policy = replace(scenario.policy, attestation_key_schemes=frozenset({scheme}))
+    scenario.policy = replace(
+        scenario.policy,
+        attestation_key=replace(scenario.policy.attestation_key, schemes=frozenset({scheme})),
+    )
     return scenario

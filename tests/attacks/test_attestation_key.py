@@ -9,7 +9,6 @@ refuses it.
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -139,11 +138,8 @@ def on_other_curve(number: int, curve: ec.EllipticCurve) -> Mutation:
     return ak_fields(parameters=ecdsa_parameters(curve=number), unique=point)
 
 
-attack = partial(Attack, "A1")
-
-
 BITS = [
-    attack(
+    Attack(
         f"attribute bit {bit}, {KNOWN.get(bit, 'reserved')}",
         AttestationKeyAttributesNotAllowed if bit in KNOWN else AttestationKeyMalformed,
         ak_bytes(flipped(bit)),
@@ -152,7 +148,7 @@ BITS = [
     if bit != NODA
 ]
 NOT_ALLOWED = [
-    attack(name, AttestationKeyAttributesNotAllowed, mutate)
+    Attack(name, AttestationKeyAttributesNotAllowed, mutate)
     for name, mutate in {
         "an unrestricted key that decrypts": attributes(
             ObjectAttributes.RESTRICTED, ObjectAttributes.DECRYPT
@@ -177,7 +173,7 @@ NOT_ALLOWED = [
     }.items()
 ]
 SCHEMES = [
-    attack(name, AttestationKeySchemeNotAllowed, mutate)
+    Attack(name, AttestationKeySchemeNotAllowed, mutate)
     for name, mutate in {
         "no scheme": ak_fields(parameters=replace(ecdsa_parameters(), scheme=None)),
         "ECDSA with SHA-1": ak_fields(parameters=ecdsa_parameters(digest=TPM_ALG_SHA1)),
@@ -212,7 +208,7 @@ SCHEMES = [
     }.items()
 ]
 WEAK = [
-    attack(name, AttestationKeyWeak, mutate)
+    Attack(name, AttestationKeyWeak, mutate)
     for name, mutate in {
         **{name: ak_public(on_point(edit)) for name, edit in POINTS.items()},
         "private key 1": trivial_ak(1),
@@ -235,7 +231,7 @@ WEAK = [
     }.items()
 ]
 MALFORMED = [
-    attack(name, AttestationKeyMalformed, mutate)
+    Attack(name, AttestationKeyMalformed, mutate)
     for name, mutate in {
         "nothing": ak_bytes(lambda _: b""),
         "size alone": ak_bytes(lambda a: a[:2]),

@@ -27,15 +27,9 @@ from common.tpm.public import PublicArea
 from signer.errors import AnswerExpired, AnswerNotBound, ChallengeKeyUnknown, QuoteSignatureInvalid
 from signer.model import ChallengeKeys, Condition, Csr
 from signer.policy import TrustMode
-from signer.verify.recognize import CsrKind
+from signer.verify.requests.recognize import CsrKind
 from tests.attacks.keys import ANSWER
-from tests.attacks.runner import (
-    Attack,
-    Mutation,
-    assert_issued,
-    assert_refused,
-    reconcile_once,
-)
+from tests.attacks.runner import Attack, Mutation, assert_issued, assert_refused, reconcile_once
 from tests.attacks.scenarios import renewal
 from tests.builders.scenario import (
     OFFER_UID,
@@ -49,6 +43,7 @@ from tests.fakes.tpm import FakeTpm
 
 OTHER_UID = "00000000-2222-4333-8444-555555555555"
 TOKEN = "system:bootstrap:abcdef"
+OTHER_KUBELET_KEY = ec.derive_private_key(0x99, ec.SECP256R1())
 
 
 def made_for(**changes: Any) -> Mutation:  # noqa: ANN401 - fields of ChallengeInputs
@@ -123,7 +118,7 @@ def under_previous_name(scenario: Scenario) -> Csr:
 
 
 def other_endorsement_key(scenario: Scenario) -> Csr:
-    """Send the endorsement key on record, with the answer to a challenge for one's own.
+    """Send the registered endorsement key, with the answer to a challenge for one's own.
 
     The attacker has a TPM; the node's endorsement key is public.
     """
@@ -163,6 +158,19 @@ def other_request(**changes: Any) -> Mutation:  # noqa: ANN401 - fields of Scena
     return mutate
 
 
+def taken_over(scenario: Scenario) -> Csr:
+    """Take over the quote that the node's TPM made for a challenge to an offer of the attacker.
+
+    That offer had the attacker's request and the node's public keys. The attacker wrote its
+    challenge over the node's. It files the quote with its own request, under the name that the node
+    chose, which was denied and deleted.
+    """
+    honest = scenario.pkcs10()
+    scenario.kubelet_key, scenario.request_der = OTHER_KUBELET_KEY, b""
+    attest = scenario.attest(extra_data=scenario.extra_data(ANSWER, quoted=honest))
+    return scenario.answer_csr(scenario.answer(attest))
+
+
 def other_node(scenario: Scenario) -> Csr:
     """Request another of the Machine's host names with the node's answer."""
     answer = scenario.answer()
@@ -173,7 +181,7 @@ def other_node(scenario: Scenario) -> Csr:
 
 
 def other_provider_id(scenario: Scenario) -> Csr:
-    """Request another Machine that also has this endorsement key on record."""
+    """Request another Machine that also has this registered endorsement key."""
     answer = scenario.answer()
     scenario.change_machine(provider_id="metal://rack-1/slot-2")
     scenario.provider_id, scenario.request_der = "metal://rack-1/slot-2", b""
@@ -242,7 +250,7 @@ def widened(scenario: Scenario) -> Csr:
 
 
 TIME = [
-    Attack("C1", name, AnswerExpired, mutate)
+    Attack(name, AnswerExpired, mutate)
     for name, mutate in {
         "replayed a second too late": later(minutes=15, seconds=1),
         "replayed a day later": later(days=1),
@@ -254,26 +262,24 @@ TIME = [
         "an approved answer, too late": approved(later(minutes=16)),
     }.items()
 ] + [
-    Attack("Q2", "postdated by a second", AnswerNotBound, postdated(seconds=1)),
-    Attack("Q2", "postdated by a day", AnswerNotBound, postdated(days=1)),
-    Attack("Q2", "antedated", AnswerNotBound, referring(issued_at="2026-11-21T09:29:59Z")),
+    Attack("postdated by a second", AnswerNotBound, postdated(seconds=1)),
+    Attack("postdated by a day", AnswerNotBound, postdated(days=1)),
+    Attack("antedated", AnswerNotBound, referring(issued_at="2026-11-21T09:29:59Z")),
 ]
 MASTER_KEYS = [
     Attack(
-        "C1",
         "a challenge key that was destroyed",
         ChallengeKeyUnknown,
         signer_keys(b"next", b"next but one"),
     ),
     Attack(
-        "C1",
         "the only challenge key, which was destroyed",
         ChallengeKeyUnknown,
         signer_keys(b"next"),
     ),
-    Attack("C1", "a made-up key ID", ChallengeKeyUnknown, referring(key="0123456789abcdef")),
-    Attack("C1", "key ID of zeros", ChallengeKeyUnknown, referring(key="0" * 16)),
-    Attack("Q2", "the previous challenge key's name", AnswerNotBound, under_previous_name),
+    Attack("a made-up key ID", ChallengeKeyUnknown, referring(key="0123456789abcdef")),
+    Attack("key ID of zeros", ChallengeKeyUnknown, referring(key="0" * 16)),
+    Attack("the previous challenge key's name", AnswerNotBound, under_previous_name),
 ]
 INPUTS: dict[str, dict[str, Any]] = {
     "another cluster": {"cluster_uid": "00000000-8888-4777-8666-555555555555"},
@@ -289,11 +295,11 @@ INPUTS: dict[str, dict[str, Any]] = {
     "fields that run together": {"signer_name": "", "username": CsrKind.CLIENT.value + TOKEN},
 }
 MADE_FOR = [
-    Attack("Q2", f"a challenge made for {name}", AnswerNotBound, made_for(**changes))
+    Attack(f"a challenge made for {name}", AnswerNotBound, made_for(**changes))
     for name, changes in INPUTS.items()
 ]
 COPIES = [
-    Attack("Q2", f"copied {name}", AnswerNotBound, mutate)
+    Attack(f"copied {name}", AnswerNotBound, mutate)
     for name, mutate in {
         "under another name": copied(name="kubelet-tpm-c"),
         "under a longer name": copied(name=ANSWER + "b"),
@@ -305,9 +311,7 @@ COPIES = [
         "with the limit taken off": widened,
         "with more usages": copied(usages=("client auth", "digital signature", "key encipherment")),
         "into a cluster of equal names": other_cluster,
-        "with another kubelet's key": other_request(
-            kubelet_key=ec.derive_private_key(0x99, ec.SECP256R1())
-        ),
+        "with another kubelet's key": other_request(kubelet_key=OTHER_KUBELET_KEY),
         "with another node's name": other_node,
         "with another Machine's provider ID": other_provider_id,
         "to the serving signer": as_serving,
@@ -317,16 +321,21 @@ COPIES = [
     }.items()
 ]
 KEYS = [
-    Attack("Q2", "node's endorsement key, own challenge", AnswerNotBound, other_endorsement_key),
-    Attack("Q2", "own endorsement key, node's challenge", AnswerNotBound, own_endorsement_key),
-    Attack("Q2", "another attestation key", AnswerNotBound, other_attestation_key),
-    Attack("Q1", "another key than the proved name's", QuoteSignatureInvalid, name_without_key),
+    Attack("node's endorsement key, own challenge", AnswerNotBound, other_endorsement_key),
+    Attack("own endorsement key, node's challenge", AnswerNotBound, own_endorsement_key),
+    Attack("another attestation key", AnswerNotBound, other_attestation_key),
+    Attack("own request, node's quote for its challenge", AnswerNotBound, taken_over),
+    Attack(
+        "another key than the proved name's (CVE-2021-3406)",
+        QuoteSignatureInvalid,
+        name_without_key,
+    ),
 ]
 SECRETS = [
-    Attack("Q2", "extraData of no challenge", AnswerNotBound, extra(sha256(b"guess"))),
-    Attack("Q2", "the object's name for extraData", AnswerNotBound, extra(ANSWER.encode())),
-    Attack("Q2", "the uid for extraData", AnswerNotBound, extra(OFFER_UID.encode())),
-    Attack("Q2", "an answer for an object of no name", AnswerNotBound, bare_secret),
+    Attack("extraData of no challenge", AnswerNotBound, extra(sha256(b"guess"))),
+    Attack("the object's name for extraData", AnswerNotBound, extra(ANSWER.encode())),
+    Attack("the uid for extraData", AnswerNotBound, extra(OFFER_UID.encode())),
+    Attack("an answer for an object of no name", AnswerNotBound, bare_secret),
 ]
 ATTACKS = TIME + MASTER_KEYS + MADE_FOR + COPIES + KEYS + SECRETS
 
@@ -352,14 +361,18 @@ class Node:
         self.keys = Offer(
             ek_public=self.tpm.endorsement_key().public,
             ek_certificates=(),
-            ak_public=self.tpm.attestation_key(),
+            ak_public=self.tpm.attestation_key().public,
         )
 
     def answer(self, scenario: Scenario, challenge: Challenge, *, name: str = ANSWER) -> Csr:
         """Open a challenge and answer it."""
         secret = self.tpm.activate_credential(challenge.credential_blob, challenge.encrypted_secret)
         extra_data = answer_extra_data(
-            secret, name=name, expiration_seconds=None, usages=CLIENT_USAGES
+            secret,
+            name=name,
+            pkcs10_sha256=sha256(scenario.pkcs10()),
+            expiration_seconds=None,
+            usages=CLIENT_USAGES,
         )
         quote = self.tpm.quote(challenge.pcrs, extra_data)
         answer = Answer(
@@ -378,7 +391,7 @@ class Node:
 
 
 def scenario_of(node: Node) -> Scenario:
-    """Put the endorsement key of the node's TPM on record."""
+    """Register the endorsement key of the TPM."""
     scenario = Scenario()
     named = spki_sha256(public_key_from_area(PublicArea.from_tpm2b(node.keys.ek_public)))
     record = replace(scenario.machine.registered_keys[0], spki_sha256=named)
@@ -529,7 +542,9 @@ def test_a_challenge_of_yesterdays_policy_is_written_again() -> None:
     scenario = scenario_of(node)
     csr = scenario.offer_csr(node.keys)
     assert reconcile_once(scenario, csr, csrs=csrs).outcome == "challenged"
-    scenario.policy = replace(scenario.policy, pcr_selection={"sha256": (7,)})
+    scenario.policy = replace(
+        scenario.policy, pcrs=replace(scenario.policy.pcrs, selection={"sha256": (7,)})
+    )
     traces = reconcile_once(scenario, csr, csrs=csrs)
     assert traces.outcome == "challenged"
     written = decode_challenge(traces.csr.annotations[CHALLENGE_ANNOTATION])
@@ -550,7 +565,10 @@ def test_offer_alone_makes_no_claim() -> None:
     node = Node("stranger")
     scenario = Scenario()
     scenario.store.machines[scenario.cluster.key] = [machine()]
-    scenario.policy = replace(scenario.policy, trust=TrustMode.FIRST_USE)
+    scenario.policy = replace(
+        scenario.policy,
+        endorsement_key=replace(scenario.policy.endorsement_key, trust=TrustMode.FIRST_USE),
+    )
     challenged(scenario, node)
     assert not scenario.store.keys
     assert not scenario.store.nodes

@@ -7,6 +7,7 @@ may be old. Here the caches are empty or old, so the live claims must decide (K1
 """
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -18,22 +19,35 @@ from signer.errors import (
     EndorsementKeyBanned,
     EndorsementKeyHolderDeleting,
     EndorsementKeyInUse,
-    EndorsementKeyRecordConflict,
+    EndorsementKeyRegistrationConflict,
+    EndorsementKeyReleased,
     NodeNameInUse,
     NodeNameReserved,
     RequesterCredentialUnknown,
 )
-from signer.model import ClaimStore, Csr, EndorsementKeyObject, KeyHolder, TrustBasis, credential_id
+from signer.model import (
+    ClaimStore,
+    Csr,
+    EndorsementKeyObject,
+    KeyHolder,
+    Machine,
+    Release,
+    TrustBasis,
+    credential_id,
+)
 from signer.policy import NameReuse, UnknownCredential
 from tests.attacks.runner import (
     Attack,
     Mutation,
+    Table,
     assert_issued,
     assert_refused,
+    attacks,
     reconcile_once,
 )
 from tests.attacks.scenarios import OTHER_ID, OTHER_NODE, first_use, renewal
-from tests.builders.scenario import ABROAD, HOME, NOW, Scenario, key_name, machine
+from tests.builders.leftover_claims import LEFTOVERS, holder_is_lost, moved_claim
+from tests.builders.scenario import ABROAD, HOME, NOW, PROVIDER_ID, Scenario, key_name, machine
 from tests.builders.software_tpm import endorsement_key
 from tests.fakes.claims import FakeClaimStore, StoredClaims
 
@@ -147,7 +161,7 @@ def banned_stranger(scenario: Scenario) -> None:
 
 def half_a_claim(scenario: Scenario) -> None:
     """Name as holder an existing node that has claimed another TPM since."""
-    at_home(TrustBasis.RECORD)(scenario)
+    at_home(TrustBasis.REGISTERED)(scenario)
     scenario.put_node(
         key_name(STRANGER), scenario.holder(node_name=OTHER_NODE, provider_id=OTHER_ID)
     )
@@ -212,7 +226,7 @@ def takes_key(basis: TrustBasis) -> Callable[[Scenario], object]:
 
 
 def takes_name(scenario: Scenario) -> None:
-    """Another replica gives the name to another TPM on record."""
+    """Another replica gives the name to another registered TPM."""
     scenario.put_claim(STRANGER)
 
 
@@ -229,7 +243,10 @@ def busy(scenario: Scenario) -> ClaimStore:
 def strict_renewal() -> Scenario:
     """Renew with a recorded certificate, under the policy that denies all others."""
     scenario = renewal()
-    scenario.policy = replace(scenario.policy, unknown_credential=UnknownCredential.DENY)
+    scenario.policy = replace(
+        scenario.policy,
+        renewals=replace(scenario.policy.renewals, unknown_credential=UnknownCredential.DENY),
+    )
     scenario.credential_id = credential_id(b"present")
     scenario.put_claim(credential_ids=(scenario.credential_id,))
     return scenario
@@ -260,8 +277,7 @@ def replace_certificate(scenario: Scenario) -> None:
     scenario.put_claim(credential_ids=(credential_id(b"second"), credential_id(b"third")))
 
 
-def race(  # noqa: PLR0913, PLR0917 - as above
-    check: str,
+def race(
     name: str,
     reason: type[AttestationError],
     before: int,
@@ -269,142 +285,110 @@ def race(  # noqa: PLR0913, PLR0917 - as above
     scenario: Callable[[], Scenario] = Scenario,
 ) -> Attack:
     """Return an attack that loses a race to another replica."""
-    return Attack(check, name, reason, Scenario.answer_csr, scenario, racing(before, act))
+    return Attack(name, reason, Scenario.answer_csr, scenario, racing(before, act))
+
+
+def release(provider_id: str | None = None) -> Callable[[Scenario], object]:
+    """Release the key from the node that requests."""
+
+    def change(scenario: Scenario) -> None:
+        key, _ = scenario.put_claim()
+        entry = Release(cluster=HOME, provider_id=provider_id)
+        scenario.store.put_key(replace(key, released_from=(entry,)))
+
+    return change
 
 
 KEYS = [
-    Attack(
-        "K1",
-        "a TPM that another cluster's node holds",
-        EndorsementKeyInUse,
-        unseen(abroad(TrustBasis.FIRST_USE)),
-        first_use,
+    *attacks(
+        {
+            EndorsementKeyInUse: {
+                "a TPM that another cluster's node holds": unseen(abroad(TrustBasis.FIRST_USE)),
+                "a TPM that another cluster's node holds by certificate": unseen(
+                    abroad(TrustBasis.CERTIFICATE)
+                ),
+                "a TPM that another cluster's node holds by record": unseen(
+                    abroad(TrustBasis.REGISTERED)
+                ),
+                "a TPM that another node has just claimed": unseen(at_home(TrustBasis.FIRST_USE)),
+            },
+            EndorsementKeyHolderDeleting: {
+                "a TPM whose holder at first use abroad is being deleted": unseen(
+                    abroad(TrustBasis.FIRST_USE, deleting=True)
+                )
+            },
+        },
+        scenario=first_use,
+    ),
+    *attacks(
+        {
+            EndorsementKeyRegistrationConflict: {
+                "a registered TPM in two clusters": unseen(abroad(TrustBasis.REGISTERED)),
+                "a registered TPM for another node that has just claimed it": unseen(
+                    at_home(TrustBasis.REGISTERED)
+                ),
+                "TPM and name of an older Machine that exists": unseen(same_name),
+                "a claim half moved to a Machine that exists": unseen(half_moved),
+                "a claim half moved away from a Machine that exists": unseen(half_moved_away),
+            },
+            EndorsementKeyHolderDeleting: {
+                "a TPM whose holder abroad is being deleted": unseen(
+                    abroad(TrustBasis.REGISTERED, deleting=True)
+                )
+            },
+            EndorsementKeyBanned: {
+                "a TPM banned a moment ago": unseen(banned),
+                "a TPM of a claim banned a moment ago": unseen(banned_with_claim),
+            },
+        }
     ),
     Attack(
-        "K1",
-        "a TPM that another cluster's node holds by certificate",
-        EndorsementKeyInUse,
-        unseen(abroad(TrustBasis.CERTIFICATE)),
-        first_use,
-    ),
-    Attack(
-        "K1",
-        "a TPM that another cluster's node holds by record",
-        EndorsementKeyInUse,
-        unseen(abroad(TrustBasis.RECORD)),
-        first_use,
-    ),
-    Attack(
-        "K1",
-        "a TPM on record in two clusters",
-        EndorsementKeyRecordConflict,
-        unseen(abroad(TrustBasis.RECORD)),
-    ),
-    Attack(
-        "K1",
-        "a TPM that another node has just claimed",
-        EndorsementKeyInUse,
-        unseen(at_home(TrustBasis.FIRST_USE)),
-        first_use,
-    ),
-    Attack(
-        "K1",
-        "a TPM on record for another node that has just claimed it",
-        EndorsementKeyRecordConflict,
-        unseen(at_home(TrustBasis.RECORD)),
-    ),
-    Attack(
-        "K1",
-        "TPM and name of an older Machine that exists",
-        EndorsementKeyRecordConflict,
-        unseen(same_name),
-    ),
-    Attack(
-        "K1",
-        "a claim half moved to a Machine that exists",
-        EndorsementKeyRecordConflict,
-        unseen(half_moved),
-    ),
-    Attack(
-        "K1",
-        "a claim half moved away from a Machine that exists",
-        EndorsementKeyRecordConflict,
-        unseen(half_moved_away),
-    ),
-    Attack(
-        "E3",
-        "a TPM whose holder abroad is being deleted",
-        EndorsementKeyHolderDeleting,
-        unseen(abroad(TrustBasis.RECORD, deleting=True)),
-    ),
-    Attack(
-        "E3",
-        "a TPM whose holder at first use abroad is being deleted",
-        EndorsementKeyHolderDeleting,
-        unseen(abroad(TrustBasis.FIRST_USE, deleting=True)),
-        first_use,
-    ),
-    Attack(
-        "E3",
         "a TPM of a deleted node whose certificate is valid",
         EndorsementKeyHolderDeleting,
         unseen(key_of_the_gone),
         after_certificate,
     ),
-    Attack("E3", "a TPM banned a moment ago", EndorsementKeyBanned, unseen(banned)),
-    Attack(
-        "E3",
-        "a TPM of a claim banned a moment ago",
-        EndorsementKeyBanned,
-        unseen(banned_with_claim),
-    ),
 ]
 NAMES = [
     Attack(
-        "K2", "a name claimed a moment ago", NodeNameInUse, unseen(name_claimed(TrustBasis.RECORD))
+        "a name claimed a moment ago", NodeNameInUse, unseen(name_claimed(TrustBasis.REGISTERED))
     ),
     Attack(
-        "K2",
+        "the name of a node that is being deleted since",
+        NodeNameReserved,
+        unseen(name_of_the_deleting),
+    ),
+    Attack(
         "a name claimed at first use a moment ago",
         NodeNameInUse,
         unseen(name_claimed(TrustBasis.FIRST_USE)),
         first_use,
     ),
     Attack(
-        "K2",
         "a name claimed by certificate a moment ago",
         NodeNameInUse,
         unseen(name_claimed(TrustBasis.CERTIFICATE)),
         first_use,
     ),
     Attack(
-        "K2",
-        "the name of a node that is being deleted since",
-        NodeNameReserved,
-        unseen(name_of_the_deleting),
-    ),
-    Attack(
-        "K2",
         "the name of a deleted node whose certificate is valid",
         NodeNameReserved,
         unseen(name_of_the_gone),
         after_certificate,
     ),
 ]
-RACES = (
-    [
+RACES = [
+    *(
         race(
-            "K1",
             f"the TPM taken abroad before write {n}",
-            EndorsementKeyRecordConflict,
+            EndorsementKeyRegistrationConflict,
             n,
-            takes_key(TrustBasis.RECORD),
+            takes_key(TrustBasis.REGISTERED),
         )
         for n in (1, 2, 3)
-    ]
-    + [
+    ),
+    *(
         race(
-            "K1",
             f"the TPM taken at first use before write {n}",
             EndorsementKeyInUse,
             n,
@@ -412,62 +396,197 @@ RACES = (
             first_use,
         )
         for n in (1, 2, 3)
-    ]
-    + [race("K2", f"the name taken before write {n}", NodeNameInUse, n, takes_name) for n in (1, 2)]
-    + [
-        race("E3", f"the TPM banned before write {n}", EndorsementKeyBanned, n, banned)
-        for n in (1, 3)
-    ]
-    + [
-        Attack(
-            "K3",
-            "a claim that another replica always writes first",
-            ClaimConflict,
-            Scenario.answer_csr,
-            Scenario,
-            busy,
-        ),
-        Attack(
-            "",
-            "an API server that is away",
-            ApiServerUnavailable,
-            Scenario.answer_csr,
-            Scenario,
-            unreachable,
-        ),
-    ]
-)
-CREDENTIALS = [
-    Attack(
-        "K4",
-        "a certificate that a stolen authority signed for the node",
-        RequesterCredentialUnknown,
-        filed_with("forged"),
-        strict_renewal,
+    ),
+    *(race(f"the name taken before write {n}", NodeNameInUse, n, takes_name) for n in (1, 2)),
+    *(race(f"the TPM banned before write {n}", EndorsementKeyBanned, n, banned) for n in (1, 3)),
+    *(
+        race(f"the TPM released before write {n}", EndorsementKeyReleased, n, release())
+        for n in (1, 2, 3)
     ),
     Attack(
-        "K4",
-        "a copy of a certificate that the node has replaced",
-        RequesterCredentialUnknown,
-        filed_with("replaced"),
-        strict_renewal,
+        "a claim that another replica always writes first",
+        ClaimConflict,
+        Scenario.answer_csr,
+        Scenario,
+        busy,
     ),
     Attack(
-        "K4",
-        "a copy of a certificate that the node replaced a moment ago",
-        RequesterCredentialUnknown,
-        unseen(replace_certificate),
-        strict_renewal,
-    ),
-    Attack(
-        "K4",
-        "a serving certificate requested with a forged certificate",
-        RequesterCredentialUnknown,
-        serving_filed_with("forged"),
-        strict_renewal,
+        "an API server that is away",
+        ApiServerUnavailable,
+        Scenario.answer_csr,
+        Scenario,
+        unreachable,
     ),
 ]
-ATTACKS = KEYS + NAMES + RACES + CREDENTIALS
+
+
+def answering(change: Callable[[Scenario], object]) -> Mutation:
+    """Change the claims, and answer: an offer learns nothing of other Clusters."""
+
+    def mutate(scenario: Scenario) -> Csr:
+        change(scenario)
+        return scenario.answer_csr()
+
+    return mutate
+
+
+def on_the_same_hardware(name: str, uid: str) -> Callable[[Scenario], object]:
+    """Give the TPM to an older Machine and node name with the same provider ID."""
+    return lambda scenario: scenario.put_claim(node_name="old-name", machine=(name, uid))
+
+
+def being_deleted(scenario: Scenario) -> None:
+    """Give the TPM to an older Machine on the same hardware, which is being deleted."""
+    on_the_same_hardware("machine-0", "machine-uid-0")(scenario)
+    old = machine(name="machine-0", uid="machine-uid-0", deleting=True)
+    scenario.store.machines[HOME].append(old)
+
+
+def moved_abroad(name: str, uid: str) -> Callable[[Scenario], object]:
+    """Give the TPM to a Machine of another Cluster, to which `clusterctl move` may give a UID."""
+
+    def change(scenario: Scenario) -> None:
+        claimed = (name, "machine-uid-0")
+        scenario.put_claim(node_name="old-name", machine=claimed, cluster=ABROAD)
+        scenario.store.machines[ABROAD] = [machine(name=name, uid=uid)]
+
+    return change
+
+
+def between_two_machines(*former: Machine) -> Callable[[Scenario], object]:
+    """Crash a signer when the key names the new provider ID, the AttestedNode the old Machine."""
+
+    def change(scenario: Scenario) -> None:
+        name, holder = key_name(scenario.ek), scenario.holder(cluster=ABROAD)
+        scenario.put_key(name, held_by=replace(holder, provider_id=OTHER_ID))
+        scenario.put_node(name, holder, machine_name="machine-0", machine_uid="machine-uid-0")
+        other = machine(name="machine-2", uid="uid-2", provider_id=OTHER_ID)
+        scenario.store.machines[ABROAD] = [other, *former]
+
+    return change
+
+
+def leftover(
+    leave: Callable[[Scenario], None], *, deleting: bool = False
+) -> Callable[[Scenario], object]:
+    """Leave half of the claim of a node abroad."""
+
+    def change(scenario: Scenario) -> None:
+        moved_claim(scenario, deleting=deleting)
+        leave(scenario)
+
+    return change
+
+
+def being_moved(scenario: Scenario) -> None:
+    """`clusterctl move` makes the claims first, and then the Machines of the paused Cluster."""
+    moved_claim(scenario)
+    scenario.store.machines[ABROAD] = []
+    scenario.store.paused_clusters.add(ABROAD)
+
+
+def former_tenant(*releases: Release) -> Callable[[Scenario], object]:
+    """Give the TPM to a Machine of another Cluster that is registered for it."""
+
+    def change(scenario: Scenario) -> None:
+        holder = scenario.holder(cluster=ABROAD, provider_id=OTHER_ID)
+        scenario.put_key(key_name(scenario.ek), held_by=holder, released_from=releases)
+        scenario.put_node(key_name(scenario.ek), holder)
+        other = machine(name="machine-2", uid="uid-2", provider_id=OTHER_ID)
+        scenario.store.machines[ABROAD] = [other]
+
+    return change
+
+
+def unreadable_tenant(scenario: Scenario) -> None:
+    """Make the former tenant's AttestedNode unreadable."""
+    former_tenant()(scenario)
+    scenario.store.unreadable_nodes.add((ABROAD, scenario.node_name))
+
+
+def unreadable_leftover(scenario: Scenario) -> None:
+    """Make the AttestedNode unreadable that alone names the key: its tenant could free the key."""
+    node = moved_claim(scenario)
+    holder_is_lost(scenario)
+    scenario.inventory.store = deepcopy(scenario.store)
+    scenario.store.unreadable_nodes.add((node.cluster, node.node_name))
+
+
+LEFT: Table = {
+    EndorsementKeyRegistrationConflict: {
+        "a TPM of the same Machine under another name": unseen(
+            on_the_same_hardware("machine-1", "machine-uid-1")
+        ),
+        **{
+            f"a TPM of a Machine abroad, {name} {uid}": answering(moved_abroad(name, uid))
+            for name in ("machine-0", "machine-1")
+            for uid in ("machine-uid-0", "machine-uid-after-a-move")
+        },
+        "a TPM that a crash left between two Machines": answering(between_two_machines()),
+        "a TPM that a crash left, its old Machine being deleted": answering(
+            between_two_machines(machine(name="machine-0", deleting=True))
+        ),
+        **{
+            f"a TPM of a living node, with {name}": answering(leftover(leave))
+            for name, leave in LEFTOVERS.items()
+        },
+        "a TPM of a tenant whose AttestedNode cannot be read": answering(unreadable_tenant),
+        "a TPM of a node abroad that has just become unreadable": answering(unreadable_leftover),
+        **{
+            f"a TPM released from {what}": answering(former_tenant(from_others))
+            for what, from_others in {
+                "another provider ID": Release(cluster=ABROAD, provider_id=PROVIDER_ID),
+                "another Cluster": Release(cluster=replace(ABROAD, name="red"), provider_id=None),
+                "another namespace": Release(
+                    cluster=replace(ABROAD, namespace="others"), provider_id=OTHER_ID
+                ),
+            }.items()
+        },
+    },
+    EndorsementKeyHolderDeleting: {
+        "a TPM of an older Machine that is being deleted": being_deleted,
+        "a TPM of a Cluster that is being moved": answering(being_moved),
+    },
+    EndorsementKeyReleased: {
+        "a TPM released from the Cluster a moment ago": unseen(release()),
+        "a TPM released from the Machine a moment ago": unseen(release(PROVIDER_ID)),
+    },
+}
+LEFT_AT_FIRST_USE: Table = {
+    EndorsementKeyInUse: {
+        f"a first use, of a living node with {name}": answering(leftover(leave))
+        for name, leave in LEFTOVERS.items()
+    },
+    EndorsementKeyHolderDeleting: {
+        f"a first use, of a node that is being deleted, with {name}": answering(
+            leftover(leave, deleting=True)
+        )
+        for name, leave in LEFTOVERS.items()
+    },
+}
+LEFT_BY_POLICY: Table = {
+    EndorsementKeyHolderDeleting: {
+        f"a TPM whose older certificate is valid, of {what} name": answering(
+            on_the_same_hardware(name, "machine-uid-0")
+        )
+        for what, name in {"another": "machine-0", "the same": "machine-1"}.items()
+    }
+}
+CREDENTIALS: Table = {
+    RequesterCredentialUnknown: {
+        "a certificate that a stolen authority signed for the node": filed_with("forged"),
+        "a copy of a certificate that the node has replaced": filed_with("replaced"),
+        "a copy of a certificate that the node replaced a moment ago": unseen(replace_certificate),
+        "a serving certificate requested with a forged certificate": serving_filed_with("forged"),
+    },
+}
+ATTACKS = [
+    *attacks(CREDENTIALS, scenario=strict_renewal),
+    *attacks(LEFT),
+    *attacks(LEFT_AT_FIRST_USE, scenario=first_use),
+    *attacks(LEFT_BY_POLICY, scenario=after_certificate),
+    *(KEYS + NAMES + RACES),
+]
 
 
 @pytest.mark.parametrize("scenario", [Scenario, first_use, after_certificate, strict_renewal])

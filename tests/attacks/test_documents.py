@@ -30,7 +30,7 @@ from common.names import SUPPORTED_VERSIONS_ANNOTATION
 from signer.errors import AnswerNotBound, EndorsementKeyMalformed, PcrSelectionMismatch
 from signer.model import Csr
 from signer.policy import policy
-from signer.verify.parse import MAX_ANNOTATIONS
+from signer.verify.requests.parse import MAX_ANNOTATIONS
 from tests.attacks.documents import (
     Document,
     answered,
@@ -161,14 +161,12 @@ def malformed(
 ) -> Attack:
     """Expect that the document is refused for its form."""
     mutate = offered(edit) if offer else answered(edit)
-    return Attack("P6", name, AttestationDataMalformed, mutate)
+    return Attack(name, AttestationDataMalformed, mutate)
 
 
-def other(
-    check: str, name: str, reason: type[AttestationError], edit: Callable[[bytes], bytes]
-) -> Attack:
+def other(name: str, reason: type[AttestationError], edit: Callable[[bytes], bytes]) -> Attack:
     """Expect another reason."""
-    return Attack(check, name, reason, answered(edit))
+    return Attack(name, reason, answered(edit))
 
 
 FORM = [
@@ -322,16 +320,14 @@ VALUES = [
     malformed("digest with spaces", pcr(lambda p: p.update({"0": "00 " * 21 + "0"}))),
     malformed("digest is null", pcr(lambda p: p.update({"0": None}))),
     malformed("digest in base64", pcr(lambda p: p.update({"0": "A" * 43 + "="}))),
-    other("Q3", "no PCRs in the bank", PcrSelectionMismatch, member("pcrs", "sha256", value={})),
+    other("no PCRs in the bank", PcrSelectionMismatch, member("pcrs", "sha256", value={})),
     other(
-        "Q3",
         "a bank that was not asked for",
         PcrSelectionMismatch,
         member("pcrs", "sha384", value={}),
     ),
-    other("E1", "empty endorsement key", EndorsementKeyMalformed, member("ek", "public", value="")),
+    other("empty endorsement key", EndorsementKeyMalformed, member("ek", "public", value="")),
     other(
-        "Q2",
         "another uid",
         AnswerNotBound,
         text_of("challenge", "uid", change=lambda t: "0" + t[1:]),
@@ -339,7 +335,7 @@ VALUES = [
 ]
 
 VERSIONS = [
-    other("P6", f"version {what}", UnsupportedVersion, member("version", value=value))
+    other(f"version {what}", UnsupportedVersion, member("version", value=value))
     for what, value in {
         "2": "v2",
         "0": "v0",
@@ -350,21 +346,20 @@ VERSIONS = [
     }.items()
 ] + [
     other(
-        "P6",
         "version 2 of another form",
         UnsupportedVersion,
         lambda _: b'{"version":"v2","anything":[1.5,{"a":1,"a":2}]}',
     ),
-    Attack("P6", "offer of version 2", UnsupportedVersion, offered(member("version", value="v2"))),
+    Attack("offer of version 2", UnsupportedVersion, offered(member("version", value="v2"))),
 ]
 
 SIZES = [
-    Attack("P1", "data over 64 KiB", TooLarge, too_large),
-    Attack("P1", "data with event log over 1 MiB", TooLarge, too_large_with_log),
-    Attack("P1", "offer over 64 KiB", TooLarge, too_large_offer),
-    Attack("P1", "annotations over 32 KiB", TooLarge, large_annotations),
-    Attack("P1", "decompression bomb", TooLarge, answered(with_log(bomb))),
-    Attack("P1", "half a gigabyte in half a megabyte", TooLarge, answered(with_log(big_bomb))),
+    Attack("data over 64 KiB", TooLarge, too_large),
+    Attack("data with event log over 1 MiB", TooLarge, too_large_with_log),
+    Attack("offer over 64 KiB", TooLarge, too_large_offer),
+    Attack("annotations over 32 KiB", TooLarge, large_annotations),
+    Attack("decompression bomb", TooLarge, answered(with_log(bomb))),
+    Attack("half a gigabyte in half a megabyte", TooLarge, answered(with_log(big_bomb))),
     malformed("event log that is not compressed", with_log(b"log")),
     malformed("event log of zlib", with_log(zlib.compress(b"log"))),
     malformed("event log as raw deflate", with_log(zlib.compress(b"log", wbits=-15))),

@@ -32,8 +32,9 @@ from signer.errors import (
     RevocationListOutOfDate,
 )
 from signer.policy import TrustMode
-from signer.verify.x509.trust_anchors import NO_ANCHORS, TrustAnchors
-from tests.attacks.runner import Attack, Mutation, assert_issued, assert_refused
+from signer.verify.x509.trust_anchors import NO_ANCHORS
+from tests.attacks.certified_nodes import BELOW, EK, ROOT, RSA_EK, certified, configured, ordinary
+from tests.attacks.runner import Attack, Mutation, Table, assert_issued, assert_refused, attacks
 from tests.builders import der
 from tests.builders.certificates import (
     EXTENSIONS,
@@ -43,7 +44,6 @@ from tests.builders.certificates import (
     SPKI,
     VERSION,
     Issuer,
-    anchors,
     authority,
     leaf,
     leaf_extensions,
@@ -52,15 +52,11 @@ from tests.builders.certificates import (
     rewritten,
     san,
     usage,
-    vendor,
 )
 from tests.builders.odd_rsa import EXPONENT_3, ROCA
 from tests.builders.scenario import Scenario, default_keys, record_of
 from tests.builders.software_tpm import PrivateKey, endorsement_key, rsa_key
 
-ROOT, BELOW = vendor()
-EK = default_keys()[0].private.public_key()
-RSA_EK = endorsement_key(0).private.public_key()
 STRANGER = endorsement_key()
 DAY = timedelta(days=1)
 SHA1, MD5 = hashes.SHA1(), hashes.MD5()  # noqa: S303 - refused, which is the point
@@ -74,31 +70,14 @@ Extensions = dict[x509.ExtensionType, bool]
 UNKNOWN = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"\5\0")
 
 
-@cache
-def configured(*lists: bytes) -> TrustAnchors:
-    """Load the vendor's authorities, once for each set of revocation lists."""
-    return anchors(ROOT, BELOW, lists=lists)
-
-
-@cache
-def ordinary(*, by_rsa: bool = False) -> bytes:
-    """Return the ordinary certificate of the TPM."""
-    return leaf(BELOW, RSA_EK if by_rsa else EK)
-
-
-def certified() -> Scenario:
-    """Join by certificate alone."""
-    scenario = Scenario(anchors=configured(), certificates=(ordinary(),))
-    scenario.policy = replace(scenario.policy, trust=TrustMode.CERTIFIED)
-    scenario.change_machine(registered_keys=())
-    return scenario
-
-
 def certified_rsa() -> Scenario:
     """Join by the certificate of an RSA key."""
     ek, certificates = endorsement_key(0), (ordinary(by_rsa=True),)
     scenario = Scenario(ek=ek, anchors=configured(), certificates=certificates)
-    scenario.policy = replace(scenario.policy, trust=TrustMode.CERTIFIED)
+    scenario.policy = replace(
+        scenario.policy,
+        endorsement_key=replace(scenario.policy.endorsement_key, trust=TrustMode.CERTIFIED),
+    )
     scenario.change_machine(registered_keys=())
     return scenario
 
@@ -106,7 +85,12 @@ def certified_rsa() -> Scenario:
 def both() -> Scenario:
     """Join by record and certificate."""
     scenario = Scenario(anchors=configured(), certificates=(ordinary(),))
-    scenario.policy = replace(scenario.policy, trust=TrustMode.REGISTERED_AND_CERTIFIED)
+    scenario.policy = replace(
+        scenario.policy,
+        endorsement_key=replace(
+            scenario.policy.endorsement_key, trust=TrustMode.REGISTERED_AND_CERTIFIED
+        ),
+    )
     return scenario
 
 
@@ -162,6 +146,12 @@ def purposes(*oids: str) -> Extensions:
 def of_version_1() -> Mutation:
     """Omit the version, which makes extensions meaningless."""
     return sent(rewritten(ordinary(), BELOW, VERSION, lambda _: b""))
+
+
+def authority_of_version_1() -> Mutation:
+    """Omit the version of the authority between."""
+    between = authority("between", ROOT)
+    return sent(leaf(between, EK), rewritten(between.der, ROOT, VERSION, lambda _: b""))
 
 
 def usages(*names: str) -> Extensions:
@@ -333,53 +323,50 @@ def attack(
     scenario: Callable[[], Scenario] = certified,
 ) -> Attack:
     """Return an attack."""
-    return Attack("E2", name, reason, mutate, scenario)
+    return Attack(name, reason, mutate, scenario)
 
 
 NOT_ITS_OWN = [
-    attack("no certificate", EndorsementCertificateMissing, sent()),
-    attack("no certificate, a record alone", EndorsementCertificateMissing, sent(), both),
-    attack("no record, a certificate alone", EndorsementKeyNotRegistered, unrecorded, both),
-    attack("a certificate against a record", EndorsementKeyMismatch, recorded_for_another),
-    attack(
-        "a certificate of the TPM next door",
-        EndorsementCertificateMismatch,
-        sent(leaf(BELOW, STRANGER.private.public_key())),
+    *attacks(
+        {
+            EndorsementCertificateMissing: {"no certificate": sent()},
+            EndorsementKeyMismatch: {"a certificate against a record": recorded_for_another},
+            EndorsementCertificateMismatch: {
+                "a certificate of the TPM next door": sent(
+                    leaf(BELOW, STRANGER.private.public_key())
+                ),
+                "a certificate of the attestation key": sent(
+                    leaf(BELOW, default_keys()[1].private.public_key())
+                ),
+                "a certificate of the kubelet's key": sent(
+                    leaf(BELOW, default_keys()[2].public_key())
+                ),
+                "a certificate of an RSA key": sent(leaf(BELOW, RSA_EK)),
+                "the authority's own certificate": sent(BELOW.der),
+                "the root's own certificate": sent(ROOT.der),
+                "the right one after sixteen others": sent(*[leaf(BELOW, RSA_EK)] * 16, ordinary()),
+                "a certificate of a ROCA key": edited(SPKI, key_of_numbers(ROCA.spki())),
+                "a certificate of a key of exponent 3": edited(
+                    SPKI, key_of_numbers(EXPONENT_3.spki())
+                ),
+                "a certificate of a key on P-521": sent(
+                    leaf(BELOW, ec.generate_private_key(ec.SECP521R1()).public_key())
+                ),
+            },
+        },
+        scenario=certified,
     ),
-    attack(
-        "a certificate of the attestation key",
+    Attack("no certificate, a record alone", EndorsementCertificateMissing, sent(), both),
+    Attack("no record, a certificate alone", EndorsementKeyNotRegistered, unrecorded, both),
+    Attack(
+        "a record, the certificate of another",
         EndorsementCertificateMismatch,
-        sent(leaf(BELOW, default_keys()[1].private.public_key())),
-    ),
-    attack(
-        "a certificate of the kubelet's key",
-        EndorsementCertificateMismatch,
-        sent(leaf(BELOW, default_keys()[2].public_key())),
-    ),
-    attack(
-        "a certificate of an RSA key", EndorsementCertificateMismatch, sent(leaf(BELOW, RSA_EK))
-    ),
-    attack("the authority's own certificate", EndorsementCertificateMismatch, sent(BELOW.der)),
-    attack("the root's own certificate", EndorsementCertificateMismatch, sent(ROOT.der)),
-    attack(
-        "the right one after sixteen others",
-        EndorsementCertificateMismatch,
-        sent(*[leaf(BELOW, RSA_EK)] * 16, ordinary()),
-    ),
-    attack(
-        "a certificate of a ROCA key",
-        EndorsementCertificateMismatch,
-        edited(SPKI, key_of_numbers(ROCA.spki())),
-    ),
-    attack(
-        "a certificate of a key of exponent 3",
-        EndorsementCertificateMismatch,
-        edited(SPKI, key_of_numbers(EXPONENT_3.spki())),
+        sent(leaf(BELOW, RSA_EK)),
+        both,
     ),
 ]
-UNTRUSTED = [
-    attack(name, EndorsementCertificateUntrusted, mutate)
-    for name, mutate in {
+UNTRUSTED: Table = {
+    EndorsementCertificateUntrusted: {
         "a stranger's authority": sent(leaf(authority("Stranger CA"), EK)),
         "a stranger's authority, sent along": stranger_sent_along(),
         "a chain to a stranger's root, sent along": chain_of_strangers(),
@@ -387,11 +374,10 @@ UNTRUSTED = [
         "another TPM of the vendor's for an authority": leaf_as_issuer(),
         "no authority configured": without_anchors,
         "an authority that is not sent": sent(leaf(authority("Vendor TPM CA 77", ROOT), EK)),
-    }.items()
-]
-FORGED = [
-    attack(name, EndorsementCertificateNotAllowed, mutate)
-    for name, mutate in {
+    },
+}
+FORGED: Table = {
+    EndorsementCertificateNotAllowed: {
         "a stranger of the authority's name": sent(leaf(namesake(), EK)),
         "a stranger of the root's name": sent(leaf(authority("Vendor Root CA"), EK)),
         "one bit of the signature": sent(changed(ordinary())),
@@ -399,62 +385,73 @@ FORGED = [
         "signed with SHA-1": signed_with(SHA1),
         "signed with MD5": signed_with(MD5),
         "signed with PSS, PKCS#1 named": signed_with(hashes.SHA256(), pss=True),
-    }.items()
-]
-USAGES = [
-    attack(name, EndorsementCertificateNotAllowed, as_leaf(extensions))
-    for name, extensions in {
-        "an authority's": {**without(x509.BasicConstraints), ca(): True},
-        "an authority's of path length 0": {**without(x509.BasicConstraints), ca(0): True},
-        "for attestation keys": purposes("2.23.133.8.3"),
-        "for platform certificates": purposes("2.23.133.8.2"),
-        "for servers": purposes("1.3.6.1.5.5.7.3.1"),
-        "for clients": purposes("1.3.6.1.5.5.7.3.2"),
-        "for code": purposes("1.3.6.1.5.5.7.3.3"),
-        "for any purpose": purposes("2.5.29.37.0"),
-        "for signatures": usages("digital_signature"),
-        "for encipherment, of an ECC key": usages("key_encipherment"),
-        "for agreement and certificates": usages("key_agreement", "key_cert_sign"),
-        "with an unknown critical extension": {
-            **leaf_extensions(EK),
-            UNKNOWN: True,
+    },
+}
+USAGES: Table = {
+    EndorsementCertificateNotAllowed: {
+        **{
+            name: as_leaf(extensions)
+            for name, extensions in {
+                "an authority's": {**without(x509.BasicConstraints), ca(): True},
+                "an authority's of path length 0": {**without(x509.BasicConstraints), ca(0): True},
+                "for attestation keys": purposes("2.23.133.8.3"),
+                "for platform certificates": purposes("2.23.133.8.2"),
+                "for servers": purposes("1.3.6.1.5.5.7.3.1"),
+                "for clients": purposes("1.3.6.1.5.5.7.3.2"),
+                "for code": purposes("1.3.6.1.5.5.7.3.3"),
+                "for any purpose": purposes("2.5.29.37.0"),
+                "for signatures": usages("digital_signature"),
+                "for encipherment, of an ECC key": usages("key_encipherment"),
+                "for agreement and certificates": usages("key_agreement", "key_cert_sign"),
+                "with an unknown critical extension": {
+                    **leaf_extensions(EK),
+                    UNKNOWN: True,
+                },
+                "without key usage and extended key usage": without(
+                    x509.KeyUsage, x509.ExtendedKeyUsage
+                ),
+            }.items()
         },
-        "without key usage and extended key usage": without(x509.KeyUsage, x509.ExtendedKeyUsage),
-    }.items()
-] + [attack("of version 1", EndorsementCertificateNotAllowed, of_version_1())]
-AUTHORITIES = [
-    attack(f"authority: {name}", EndorsementCertificateNotAllowed, mutate)
-    for name, mutate in {
-        "CA:FALSE": under({x509.BasicConstraints(ca=False, path_length=None): True}),
-        "that does not say": under({usage("key_cert_sign"): True}),
-        "that may not sign": under({ca(): True, usage("crl_sign"): True}),
-        "for other names": under({ca(): True, constrained(excluded=False): True}),
-        "for no names": under({ca(): True, constrained(excluded=True): True}),
-        "one too many": too_deep(),
-        "of RSA 1024": under(key=rsa_key(1024)),
-        "of P-224": under(key=ec.generate_private_key(ec.SECP224R1())),
-        "of a known private key": under(key=ec.derive_private_key(1, ec.SECP256R1())),
-        "with an unknown critical extension": under(
-            {
-                ca(): True,
-                UNKNOWN: True,
-            }
-        ),
-    }.items()
-]
-TIMES = [
-    attack(name, EndorsementCertificateOutOfDate, mutate)
-    for name, mutate in {
+        "of version 1": of_version_1(),
+        "of version 2": edited(VERSION, lambda _: b"\xa0\3\2\1\1"),
+    },
+}
+AUTHORITIES: Table = {
+    EndorsementCertificateNotAllowed: {
+        f"authority: {name}": mutate
+        for name, mutate in {
+            "CA:FALSE": under({x509.BasicConstraints(ca=False, path_length=None): True}),
+            "that does not say": under({usage("key_cert_sign"): True}),
+            "that may not sign": under({ca(): True, usage("crl_sign"): True}),
+            "for other names": under({ca(): True, constrained(excluded=False): True}),
+            "for no names": under({ca(): True, constrained(excluded=True): True}),
+            "one too many": too_deep(),
+            "of version 1": authority_of_version_1(),
+            "of RSA 1024": under(key=rsa_key(1024)),
+            "of RSA 2047": under(key=rsa_key(2047)),
+            "of exponent 3": under(key=rsa.generate_private_key(3, 2048)),
+            "of P-224": under(key=ec.generate_private_key(ec.SECP224R1())),
+            "of a known private key": under(key=ec.derive_private_key(1, ec.SECP256R1())),
+            "with an unknown critical extension": under(
+                {
+                    ca(): True,
+                    UNKNOWN: True,
+                }
+            ),
+        }.items()
+    },
+}
+TIMES: Table = {
+    EndorsementCertificateOutOfDate: {
         "expired yesterday": sent(leaf(BELOW, EK, ends=NOW - DAY)),
         "expired a second ago": sent(leaf(BELOW, EK, ends=NOW - timedelta(seconds=1))),
         "valid tomorrow": sent(leaf(BELOW, EK, begins=NOW + DAY)),
         "an authority expired": under(ends=NOW - DAY),
         "an authority valid tomorrow": under(begins=NOW + DAY),
-    }.items()
-]
-MALFORMED = [
-    attack(name, EndorsementCertificateMalformed, mutate)
-    for name, mutate in {
+    },
+}
+MALFORMED: Table = {
+    EndorsementCertificateMalformed: {
         "nothing": sent(b""),
         "zeros": sent(bytes(1024)),
         "ones, as in empty NV": sent(b"\xff" * 1024),
@@ -470,101 +467,66 @@ MALFORMED = [
         "a key usage of no bits": edited(EXTENSIONS, no_bits),
         "a serial number with a needless zero": edited(SERIAL, lambda _: b"\2\2\0\5"),
         "seventeen times nothing": sent(*[b""] * 17),
-    }.items()
-]
-REVOKED = [
-    attack("revoked", EndorsementCertificateRevoked, with_lists(revocation_list(BELOW, 7))),
-    attack(
-        "its authority revoked",
-        EndorsementCertificateRevoked,
-        with_lists(revocation_list(ROOT, BELOW.certificate.serial_number)),
-    ),
-    attack(
-        "revoked by a list that is out of date",
-        EndorsementCertificateRevoked,
-        with_lists(revocation_list(BELOW, 7, begins=NOW - 9 * DAY, ends=NOW - DAY)),
-    ),
-    attack(
-        "revoked by a list that spells the issuer differently",
-        EndorsementCertificateRevoked,
-        with_lists(revocation_list(BELOW, 7, issuer_name=name("VENDOR  TPM CA 01"))),
-    ),
-    attack("a serial number that no list can name", EndorsementCertificateNotAllowed, unlistable),
-    attack(
-        "a list that is out of date",
-        RevocationListOutOfDate,
-        with_lists(revocation_list(BELOW, 1, begins=NOW - 9 * DAY, ends=NOW - DAY)),
-    ),
-    attack(
-        "a list of tomorrow",
-        RevocationListOutOfDate,
-        with_lists(revocation_list(BELOW, 1, begins=NOW + DAY, ends=NOW + 9 * DAY)),
-    ),
-]
-OAEP = [
-    attack(f"OAEP key: {name}", reason, mutate, certified_rsa)
-    for name, reason, mutate in (
-        (
-            "a stranger of the authority's name",
-            EndorsementCertificateUntrusted,
-            sent(oaep_leaf(namesake())),
+    },
+}
+REVOKED: Table = {
+    EndorsementCertificateRevoked: {
+        "revoked": with_lists(revocation_list(BELOW, 7)),
+        "its authority revoked": with_lists(revocation_list(ROOT, BELOW.certificate.serial_number)),
+        "revoked by a list that is out of date": with_lists(
+            revocation_list(BELOW, 7, begins=NOW - 9 * DAY, ends=NOW - DAY)
         ),
-        ("expired", EndorsementCertificateOutOfDate, sent(oaep_leaf(BELOW, ends=NOW - DAY))),
-        (
-            "one bit of the signature",
-            EndorsementCertificateUntrusted,
-            sent(changed(oaep_leaf(BELOW))),
+        "revoked by a list that spells the issuer differently": with_lists(
+            revocation_list(BELOW, 7, issuer_name=name("VENDOR  TPM CA 01"))
         ),
-        (
-            "signed with SHA-1",
-            EndorsementCertificateNotAllowed,
-            signed_with(SHA1, change_spki=oaep, key=RSA_EK),
+    },
+    EndorsementCertificateNotAllowed: {"a serial number that no list can name": unlistable},
+    RevocationListOutOfDate: {
+        "a list that is out of date": with_lists(
+            revocation_list(BELOW, 1, begins=NOW - 9 * DAY, ends=NOW - DAY)
         ),
-        (
-            "another TPM's",
-            EndorsementCertificateMismatch,
-            sent(rewritten(leaf(BELOW, rsa_key(number=1).public_key()), BELOW, SPKI, oaep)),
+        "a list of tomorrow": with_lists(
+            revocation_list(BELOW, 1, begins=NOW + DAY, ends=NOW + 9 * DAY)
         ),
-        (
-            "an unknown critical extension",
-            EndorsementCertificateNotAllowed,
-            sent(oaep_leaf(BELOW, extensions={**leaf_extensions(RSA_EK), UNKNOWN: True})),
+    },
+}
+OAEP: Table = {
+    EndorsementCertificateUntrusted: {
+        "OAEP key: a stranger of the authority's name": sent(oaep_leaf(namesake())),
+        "OAEP key: one bit of the signature": sent(changed(oaep_leaf(BELOW))),
+    },
+    EndorsementCertificateOutOfDate: {"OAEP key: expired": sent(oaep_leaf(BELOW, ends=NOW - DAY))},
+    EndorsementCertificateNotAllowed: {
+        "OAEP key: signed with SHA-1": signed_with(SHA1, change_spki=oaep, key=RSA_EK),
+        "OAEP key: an unknown critical extension": sent(
+            oaep_leaf(BELOW, extensions={**leaf_extensions(RSA_EK), UNKNOWN: True})
         ),
-        (
-            "under CA:FALSE",
-            EndorsementCertificateNotAllowed,
-            oaep_under({x509.BasicConstraints(ca=False, path_length=None): True}),
+        "OAEP key: under CA:FALSE": oaep_under(
+            {x509.BasicConstraints(ca=False, path_length=None): True}
         ),
-        (
-            "under what may not sign",
-            EndorsementCertificateNotAllowed,
-            oaep_under({ca(): True, usage("crl_sign"): True}),
+        "OAEP key: under what may not sign": oaep_under({ca(): True, usage("crl_sign"): True}),
+        "OAEP key: under name constraints": oaep_under(
+            {ca(): True, constrained(excluded=False): True}
         ),
-        (
-            "under name constraints",
-            EndorsementCertificateNotAllowed,
-            oaep_under({ca(): True, constrained(excluded=False): True}),
+        "OAEP key: one authority too many": oaep_under(
+            {ca(): True}, authority("last", ROOT, extensions={ca(0): True})
         ),
-        (
-            "one authority too many",
-            EndorsementCertificateNotAllowed,
-            oaep_under({ca(): True}, authority("last", ROOT, extensions={ca(0): True})),
+        "OAEP key: for attestation keys": sent(
+            oaep_leaf(
+                BELOW,
+                extensions={
+                    san(): True,
+                    x509.ExtendedKeyUsage([x509.ObjectIdentifier("2.23.133.8.3")]): False,
+                },
+            )
         ),
-        (
-            "for attestation keys",
-            EndorsementCertificateNotAllowed,
-            sent(
-                oaep_leaf(
-                    BELOW,
-                    extensions={
-                        san(): True,
-                        x509.ExtendedKeyUsage([x509.ObjectIdentifier("2.23.133.8.3")]): False,
-                    },
-                )
-            ),
-        ),
-    )
-]
+    },
+    EndorsementCertificateMismatch: {
+        "OAEP key: another TPM's": sent(
+            rewritten(leaf(BELOW, rsa_key(number=1).public_key()), BELOW, SPKI, oaep)
+        )
+    },
+}
 
 
 def node_requester(scenario: Scenario) -> None:
@@ -577,14 +539,27 @@ def with_node_ref(scenario: Scenario) -> None:
     scenario.change_machine(node_ref=scenario.node_name)
 
 
-FIRST_CLAIMS = [
-    attack("a certified first claim by a node", OperatorActionRequired, node_requester),
-    attack("a certified first claim with a nodeRef", OperatorActionRequired, with_node_ref),
+FIRST_CLAIMS: Table = {
+    OperatorActionRequired: {
+        "a certified first claim by a node": node_requester,
+        "a certified first claim with a nodeRef": with_node_ref,
+    },
+}
+ATTACKS = [
+    *attacks(
+        UNTRUSTED,
+        FORGED,
+        USAGES,
+        AUTHORITIES,
+        TIMES,
+        MALFORMED,
+        REVOKED,
+        FIRST_CLAIMS,
+        scenario=certified,
+    ),
+    *attacks(OAEP, scenario=certified_rsa),
+    *NOT_ITS_OWN,
 ]
-ATTACKS = (
-    *(NOT_ITS_OWN + UNTRUSTED + FORGED + USAGES + AUTHORITIES + TIMES),
-    *(MALFORMED + REVOKED + OAEP + FIRST_CLAIMS),
-)
 
 
 def with_list() -> Scenario:
@@ -635,7 +610,12 @@ def under_rsa_authority() -> Scenario:
 def without_usage_by_policy() -> Scenario:
     """Join with a certificate without any usage, which the policy allows."""
     scenario = certified()
-    scenario.policy = replace(scenario.policy, allow_certificates_without_usage=True)
+    scenario.policy = replace(
+        scenario.policy,
+        endorsement_key=replace(
+            scenario.policy.endorsement_key, allow_certificates_without_usage=True
+        ),
+    )
     extensions = without(x509.KeyUsage, x509.ExtendedKeyUsage)
     scenario.certificates = (leaf(BELOW, EK, extensions=extensions),)
     return scenario

@@ -2,13 +2,12 @@
 
 A key of a TCG template opens a challenge only for an object in its own TPM. A general decryption
 key opens it for any caller, and a key without fixedTPM opens it elsewhere. Then the attestation key
-may be in software, and its quotes prove nothing. Here the attacker's key is on record for its own
+may be in software, and its quotes prove nothing. Here the attacker's key is registered for its own
 Machine, for example through a provider's API that reports keys unchecked. Only E1 refuses it.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -99,7 +98,7 @@ def symmetric(algorithm: int = TPM_ALG_AES, bits: int = 128, mode: int = TPM_ALG
 
 
 def odd(key: OddRsa, *, before: bytes = b"") -> Mutation:
-    """Use an RSA key that no TPM generates, in the template and on record."""
+    """Use an RSA key that no TPM generates, in the template and registered."""
 
     def mutate(scenario: Scenario) -> tuple[Csr, Csr]:
         area = replace(L1, unique=before + key.unique)
@@ -138,11 +137,8 @@ def of_template(template: PublicArea) -> Mutation:
     return mutate
 
 
-attack = partial(Attack, "E1")
-
-
 BITS = [
-    attack(
+    Attack(
         f"attribute bit {bit}, {KNOWN.get(bit, 'reserved')}",
         EndorsementKeyNotTemplate if bit in KNOWN else EndorsementKeyMalformed,
         ek_bytes(flipped(bit)),
@@ -150,7 +146,7 @@ BITS = [
     for bit in range(32)
 ]
 NOT_TEMPLATE = [
-    attack(name, EndorsementKeyNotTemplate, mutate)
+    Attack(name, EndorsementKeyNotTemplate, mutate)
     for name, mutate in {
         "a storage key": ek_fields(attributes=ObjectAttributes(0x00030472)),
         "a key that decrypts for any caller": ek_fields(attributes=ObjectAttributes(0x00020072)),
@@ -200,7 +196,7 @@ NOT_TEMPLATE = [
     }.items()
 ]
 WEAK = [
-    attack(name, EndorsementKeyWeak, mutate)
+    Attack(name, EndorsementKeyWeak, mutate)
     for name, mutate in {
         **{name: ek_public(on_point(edit)) for name, edit in POINTS.items()},
         "private key 1": trivial(1),
@@ -215,7 +211,7 @@ WEAK = [
         "a modulus of 2040 bits that says 2048": odd(odd_rsa.BITS_2040),
     }.items()
 ] + [
-    attack(f"{name}, RSA", EndorsementKeyWeak, mutate, rsa_scenario)
+    Attack(f"{name}, RSA", EndorsementKeyWeak, mutate, rsa_scenario)
     for name, mutate in {
         "a padded modulus": odd(odd_rsa.BITS_2040, before=b"\0"),
         "no modulus": ek_fields(unique=b""),
@@ -225,7 +221,7 @@ WEAK = [
     }.items()
 ]
 MALFORMED = [
-    attack(name, EndorsementKeyMalformed, mutate)
+    Attack(name, EndorsementKeyMalformed, mutate)
     for name, mutate in {
         "nothing": ek_bytes(lambda _: b""),
         "size 0": ek_bytes(lambda _: b"\0\0"),

@@ -15,7 +15,7 @@ from common.errors import (
 )
 from signer.errors import MachineNotFound, ProviderIDMissing
 from tests.attacks.requests import PROVIDER_EXTENSION, extended, forged, forgery
-from tests.attacks.runner import Attack, Mutation, assert_issued, assert_refused
+from tests.attacks.runner import Attack, Mutation, Table, assert_issued, assert_refused, attacks
 from tests.builders.forgery import (
     OID_EXTENSION_REQUEST,
     OID_KEY_USAGE,
@@ -73,218 +73,96 @@ def text(text: str) -> Mutation:
 
 GOOD_VALUE = tlv(UTF8, PROVIDER_ID.encode())
 
-ATTRIBUTES = [
-    Attack("P5", "challengePassword", AttributeNotAllowed, attributes(CHALLENGE_PASSWORD)),
-    Attack(
-        "P5",
-        "challengePassword before",
-        AttributeNotAllowed,
-        attributes(CHALLENGE_PASSWORD, extension_request(PROVIDER_EXTENSION)),
-    ),
-    Attack(
-        "P5",
-        "extensionRequest twice",
-        AttributeNotAllowed,
-        attributes(extension_request(PROVIDER_EXTENSION), extension_request(PROVIDER_EXTENSION)),
-    ),
-    Attack(
-        "P5",
-        "a second extensionRequest for another Machine",
-        AttributeNotAllowed,
-        attributes(extension_request(PROVIDER_EXTENSION), extension_request(OTHER_EXTENSION)),
-    ),
-    Attack(
-        "P5",
-        "extensionRequest of two values",
-        AttributeNotAllowed,
-        attributes(
+ATTRIBUTES: Table = {
+    AttributeNotAllowed: {
+        "challengePassword": attributes(CHALLENGE_PASSWORD),
+        "challengePassword before": attributes(
+            CHALLENGE_PASSWORD, extension_request(PROVIDER_EXTENSION)
+        ),
+        "extensionRequest twice": attributes(
+            extension_request(PROVIDER_EXTENSION), extension_request(PROVIDER_EXTENSION)
+        ),
+        "a second extensionRequest for another Machine": attributes(
+            extension_request(PROVIDER_EXTENSION), extension_request(OTHER_EXTENSION)
+        ),
+        "extensionRequest of two values": attributes(
             tlv(
                 SEQUENCE,
                 OID_EXTENSION_REQUEST,
                 tlv(SET, *sorted((EXTENSION_SET, tlv(SEQUENCE, OTHER_EXTENSION)))),
             )
         ),
-    ),
-    Attack(
-        "P5",
-        "extensionRequest of no value",
-        AttributeNotAllowed,
-        attributes(tlv(SEQUENCE, OID_EXTENSION_REQUEST, tlv(SET))),
-    ),
-    Attack(
-        "P5", "Microsoft's extensionRequest", AttributeNotAllowed, attributes(MICROSOFT_REQUEST)
-    ),
-    Attack(
-        "P3",
-        "extensionRequest by an OCTET STRING",
-        RequestMalformed,
-        attributes(tlv(SEQUENCE, "04" + OID_EXTENSION_REQUEST[2:], tlv(SET, EXTENSION_SET))),
-    ),
-]
+        "extensionRequest of no value": attributes(tlv(SEQUENCE, OID_EXTENSION_REQUEST, tlv(SET))),
+        "Microsoft's extensionRequest": attributes(MICROSOFT_REQUEST),
+    },
+    RequestMalformed: {
+        "extensionRequest by an OCTET STRING": attributes(
+            tlv(SEQUENCE, "04" + OID_EXTENSION_REQUEST[2:], tlv(SET, EXTENSION_SET))
+        )
+    },
+}
 
-EXTENSIONS = [
-    Attack("P5", "CA:TRUE", ExtensionNotAllowed, extended(CA)),
-    Attack(
-        "P5", "CA:TRUE before the provider ID", ExtensionNotAllowed, only(CA, PROVIDER_EXTENSION)
-    ),
-    Attack("P5", "usage to sign certificates", ExtensionNotAllowed, extended(SIGN_CERTIFICATES)),
-    Attack(
-        "P5",
-        "usage of a kubelet",
-        ExtensionNotAllowed,
-        extended(extension(OID_KEY_USAGE, bytes.fromhex("03020780"))),
-    ),
-    Attack("P5", "any purpose", ExtensionNotAllowed, extended(ANY_PURPOSE)),
-    Attack("P5", "server authentication", ExtensionNotAllowed, extended(SERVER_AUTH)),
-    Attack("P5", "subject key identifier", ExtensionNotAllowed, extended(SUBJECT_KEY)),
-    Attack("P5", "name constraints", ExtensionNotAllowed, extended(NAME_CONSTRAINTS)),
-    Attack(
-        "P5",
-        "an unknown extension",
-        ExtensionNotAllowed,
-        extended(extension("06032a0304", b"\5\0")),
-    ),
-    Attack(
-        "P5",
-        "an unknown critical extension",
-        ExtensionNotAllowed,
-        extended(extension("06032a0304", b"\5\0", TRUE)),
-    ),
-    Attack("P5", "provider ID twice", ExtensionNotAllowed, extended(PROVIDER_EXTENSION)),
-    Attack("P5", "a second provider ID", ExtensionNotAllowed, extended(OTHER_EXTENSION)),
-    Attack(
-        "P3",
-        "SAN by an OCTET STRING",
-        RequestMalformed,
-        extended(extension("04" + OID_SAN[2:], tlv(SEQUENCE))),
-    ),
-    Attack(
-        "P5",
-        "issuer's alternative name",
-        ExtensionNotAllowed,
-        extended(extension("0603551d12", tlv(SEQUENCE))),
-    ),
-    Attack(
-        "P5",
-        "DNS name in a client's request",
-        ExtensionNotAllowed,
-        extended(alt_names(tlv(0x82, b"node-1.example"))),
-    ),
-    Attack(
-        "P5",
-        "address in a client's request",
-        ExtensionNotAllowed,
-        extended(alt_names(tlv(0x87, b"\xc0\0\2\x0b"))),
-    ),
-    Attack("P5", "empty SAN in a client's request", ExtensionNotAllowed, extended(alt_names())),
-]
+EXTENSIONS: Table = {
+    ExtensionNotAllowed: {
+        "CA:TRUE": extended(CA),
+        "CA:TRUE before the provider ID": only(CA, PROVIDER_EXTENSION),
+        "usage to sign certificates": extended(SIGN_CERTIFICATES),
+        "usage of a kubelet": extended(extension(OID_KEY_USAGE, bytes.fromhex("03020780"))),
+        "any purpose": extended(ANY_PURPOSE),
+        "server authentication": extended(SERVER_AUTH),
+        "subject key identifier": extended(SUBJECT_KEY),
+        "name constraints": extended(NAME_CONSTRAINTS),
+        "an unknown extension": extended(extension("06032a0304", b"\5\0")),
+        "an unknown critical extension": extended(extension("06032a0304", b"\5\0", TRUE)),
+        "provider ID twice": extended(PROVIDER_EXTENSION),
+        "a second provider ID": extended(OTHER_EXTENSION),
+        "issuer's alternative name": extended(extension("0603551d12", tlv(SEQUENCE))),
+        "DNS name in a client's request": extended(alt_names(tlv(0x82, b"node-1.example"))),
+        "address in a client's request": extended(alt_names(tlv(0x87, b"\xc0\0\2\x0b"))),
+        "empty SAN in a client's request": extended(alt_names()),
+    },
+    RequestMalformed: {
+        "SAN by an OCTET STRING": extended(extension("04" + OID_SAN[2:], tlv(SEQUENCE)))
+    },
+}
 
-PROVIDER_IDS = [
-    Attack("P5", "no attributes", ProviderIDMissing, attributes()),
-    Attack(
-        "P5",
-        "provider ID under the neighboring OID",
-        ExtensionNotAllowed,
-        only(extension("060a2b06010401d679020116", GOOD_VALUE)),
-    ),
-    Attack("P5", "critical provider ID", ProviderIDMalformed, provider_id(GOOD_VALUE, TRUE)),
-    Attack("P5", "bare provider ID", ProviderIDMalformed, provider_id(PROVIDER_ID.encode())),
-    Attack("P5", "nothing for a provider ID", ProviderIDMalformed, provider_id(b"")),
-    Attack(
-        "P5",
-        "provider ID with a trailing byte",
-        ProviderIDMalformed,
-        provider_id(GOOD_VALUE + b"\0"),
-    ),
-    Attack(
-        "P5",
-        "two provider IDs in one value",
-        ProviderIDMalformed,
-        provider_id(GOOD_VALUE + GOOD_VALUE),
-    ),
-    Attack(
-        "P5",
-        "provider ID as PrintableString",
-        ProviderIDMalformed,
-        provider_id(tlv(PRINTABLE, PROVIDER_ID.encode())),
-    ),
-    Attack(
-        "P5",
-        "provider ID as OCTET STRING",
-        ProviderIDMalformed,
-        provider_id(tlv(0x04, PROVIDER_ID.encode())),
-    ),
-    Attack(
-        "P5",
-        "provider ID in a SEQUENCE",
-        ProviderIDMalformed,
-        provider_id(tlv(SEQUENCE, GOOD_VALUE)),
-    ),
-    Attack(
-        "P5",
-        "provider ID with a long length",
-        ProviderIDMalformed,
-        provider_id(b"\x0c\x81" + GOOD_VALUE[1:]),
-    ),
-    Attack(
-        "P5",
-        "provider ID that is no UTF-8",
-        ProviderIDMalformed,
-        provider_id(tlv(UTF8, b"metal://\xff")),
-    ),
-    Attack("P5", "empty provider ID", ProviderIDMalformed, text("")),
-    Attack("P5", "provider ID with a trailing space", ProviderIDMalformed, text(PROVIDER_ID + " ")),
-    Attack(
-        "P5", "provider ID with a trailing line feed", ProviderIDMalformed, text(PROVIDER_ID + "\n")
-    ),
-    Attack("P5", "provider ID with NUL", ProviderIDMalformed, text(PROVIDER_ID + "\0x")),
-    Attack("P5", "provider ID with DEL", ProviderIDMalformed, text(PROVIDER_ID + "\x7f")),
-    Attack(
-        "P5",
-        "provider ID with Cyrillic letters",
-        ProviderIDMalformed,
-        text("m\u0435tal://rack-1/slot-1"),
-    ),
-    Attack(
-        "P5",
-        "provider ID with a zero-width space",
-        ProviderIDMalformed,
-        text(PROVIDER_ID + "\u200b"),
-    ),
-    Attack("P5", "provider ID of 513 characters", ProviderIDMalformed, text("x" * 513)),
-    Attack(
-        "M1",
-        "provider ID in capitals",
-        MachineNotFound,
-        provider_id(tlv(UTF8, PROVIDER_ID.upper().encode())),
-    ),
-    Attack(
-        "M1",
-        "provider ID with a trailing slash",
-        MachineNotFound,
-        provider_id(tlv(UTF8, PROVIDER_ID.encode() + b"/")),
-    ),
-    Attack(
-        "M1",
-        "beginning of a provider ID",
-        MachineNotFound,
-        provider_id(tlv(UTF8, PROVIDER_ID.encode()[:-1])),
-    ),
-    Attack(
-        "M1",
-        "provider ID with a path up",
-        MachineNotFound,
-        provider_id(tlv(UTF8, b"metal://rack-2/../rack-1/slot-1")),
-    ),
-    Attack(
-        "M1",
-        "provider ID in per cent signs",
-        MachineNotFound,
-        provider_id(tlv(UTF8, b"metal://rack-1/slot%2d1")),
-    ),
-]
+PROVIDER_IDS: Table = {
+    ProviderIDMissing: {"no attributes": attributes()},
+    ExtensionNotAllowed: {
+        "provider ID under the neighboring OID": only(
+            extension("060a2b06010401d679020116", GOOD_VALUE)
+        )
+    },
+    ProviderIDMalformed: {
+        "critical provider ID": provider_id(GOOD_VALUE, TRUE),
+        "bare provider ID": provider_id(PROVIDER_ID.encode()),
+        "nothing for a provider ID": provider_id(b""),
+        "provider ID with a trailing byte": provider_id(GOOD_VALUE + b"\0"),
+        "two provider IDs in one value": provider_id(GOOD_VALUE + GOOD_VALUE),
+        "provider ID as PrintableString": provider_id(tlv(PRINTABLE, PROVIDER_ID.encode())),
+        "provider ID as OCTET STRING": provider_id(tlv(0x04, PROVIDER_ID.encode())),
+        "provider ID in a SEQUENCE": provider_id(tlv(SEQUENCE, GOOD_VALUE)),
+        "provider ID with a long length": provider_id(b"\x0c\x81" + GOOD_VALUE[1:]),
+        "provider ID that is no UTF-8": provider_id(tlv(UTF8, b"metal://\xff")),
+        "empty provider ID": text(""),
+        "provider ID with a trailing space": text(PROVIDER_ID + " "),
+        "provider ID with a trailing line feed": text(PROVIDER_ID + "\n"),
+        "provider ID with NUL": text(PROVIDER_ID + "\0x"),
+        "provider ID with DEL": text(PROVIDER_ID + "\x7f"),
+        "provider ID with Cyrillic letters": text("m\u0435tal://rack-1/slot-1"),
+        "provider ID with a zero-width space": text(PROVIDER_ID + "\u200b"),
+        "provider ID of 513 characters": text("x" * 513),
+    },
+    MachineNotFound: {
+        "provider ID in capitals": provider_id(tlv(UTF8, PROVIDER_ID.upper().encode())),
+        "provider ID with a trailing slash": provider_id(tlv(UTF8, PROVIDER_ID.encode() + b"/")),
+        "beginning of a provider ID": provider_id(tlv(UTF8, PROVIDER_ID.encode()[:-1])),
+        "provider ID with a path up": provider_id(tlv(UTF8, b"metal://rack-2/../rack-1/slot-1")),
+        "provider ID in per cent signs": provider_id(tlv(UTF8, b"metal://rack-1/slot%2d1")),
+    },
+}
 
-ATTACKS = ATTRIBUTES + EXTENSIONS + PROVIDER_IDS
+ATTACKS = attacks(ATTRIBUTES, EXTENSIONS, PROVIDER_IDS)
 
 
 def test_the_good_case_passes() -> None:

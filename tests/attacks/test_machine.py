@@ -29,8 +29,10 @@ from signer.policy import FirstJoinRules
 from tests.attacks.runner import (
     Attack,
     Mutation,
+    Table,
     assert_issued,
     assert_refused,
+    attacks,
     reconcile_once,
 )
 from tests.attacks.scenarios import OTHER_ID, OTHER_NODE, first_use, renewal
@@ -67,13 +69,14 @@ def second_machine(scenario: Scenario, key: TpmKey | None = None) -> None:
 
 
 def other_nodes_name(scenario: Scenario) -> None:
-    """Request another node's name with one's own Machine and TPM."""
+    """Request the name of another node, which has joined, with one's own Machine and TPM."""
     second_machine(scenario)
+    scenario.inventory.nodes.append(Node(name=OTHER_NODE, provider_id=OTHER_ID))
     scenario.node_name, scenario.request_der = OTHER_NODE, b""
 
 
 def other_nodes_provider_id(scenario: Scenario) -> None:
-    """Request another node's Machine with one's own name; the TPM is on record for both."""
+    """Request another node's Machine with one's own name; the TPM is registered for both."""
     second_machine(scenario, scenario.ek)
     scenario.provider_id, scenario.request_der = OTHER_ID, b""
 
@@ -162,146 +165,94 @@ def new_machines() -> Scenario:
     return scenario
 
 
-MACHINES = [
-    Attack("M1", "a Machine that does not exist", MachineNotFound, change(provider_id=OTHER_ID)),
-    Attack("M1", "a Machine without provider ID", MachineNotFound, change(provider_id="")),
-    Attack("M1", "a Machine of another cluster", MachineNotFound, abroad),
-    Attack("M1", "two Machines of one provider ID", MachineAmbiguous, clone),
-    Attack(
-        "M1", "two Machines of one provider ID, both being deleted", MachineAmbiguous, both_deleting
-    ),
-    Attack(
-        "M2", "a Machine that is not bootstrapped", BootstrapNotReady, change(bootstrap_ready=False)
-    ),
-    Attack("M2", "a Machine that is being deleted", MachineDeleting, change(deleting=True)),
-    Attack("M2", "a paused Cluster", ClusterPaused, paused),
-]
-NAMES = [
-    Attack("M3", "another node's name", NodeNameMismatch, other_nodes_name),
-    Attack("M3", "another node's provider ID", NodeNameMismatch, other_nodes_provider_id),
-    Attack("M3", "another host name", NodeNameMismatch, change(addresses=hostnames("other"))),
-    Attack(
-        "M3",
-        "a name that the Machine's begins with",
-        NodeNameMismatch,
-        change(addresses=hostnames("node-1.example.com")),
-    ),
-    Attack(
-        "M3",
-        "a name that begins with the Machine's",
-        NodeNameMismatch,
-        change(addresses=hostnames("node-1")),
-    ),
-    Attack(
-        "M3",
-        "a name with two trailing dots",
-        NodeNameMismatch,
-        change(addresses=hostnames(NODE + "..")),
-    ),
-    Attack("M3", "an external name", NodeNameUnknown, address("ExternalDNS")),
-    Attack("M3", "an internal address", NodeNameUnknown, address("InternalIP")),
-    Attack("M3", "an address of no known type", NodeNameUnknown, address("Whatever")),
-    Attack("M3", "an address of a type in small letters", NodeNameUnknown, address("hostname")),
-    Attack("M3", "a Machine without addresses", NodeNameUnknown, change(addresses=())),
-    Attack("M3", "the Machine's own name", NodeNameUnknown, unnamed),
-    Attack("M3", "a pool member without a registration", NodeNameUnknown, pool_member()),
-    Attack(
-        "M3",
-        "a pool member registered without a name",
-        NodeNameUnknown,
-        pool_member(registration(PROVIDER_ID, None)),
-    ),
-    Attack(
-        "M3",
-        "a pool member named without a provider ID",
-        NodeNameUnknown,
-        pool_member(registration(None, NODE)),
-    ),
-    Attack(
-        "M3",
-        "a pool member named for another",
-        NodeNameUnknown,
-        pool_member(registration(OTHER_ID, NODE)),
-    ),
-    Attack(
-        "M3",
-        "a pool member of another name",
-        NodeNameMismatch,
-        pool_member(registration(PROVIDER_ID, "other")),
-    ),
-    Attack(
-        "M3",
-        "a second name after the claimed one",
-        NodeNameMismatch,
-        claimed_name(TrustBasis.RECORD),
-    ),
-    Attack(
-        "M3",
-        "a second name after one claimed at first use",
-        NodeNameMismatch,
-        claimed_name(TrustBasis.FIRST_USE),
-    ),
-]
+MACHINES: Table = {
+    MachineNotFound: {
+        "a Machine that does not exist": change(provider_id=OTHER_ID),
+        "a Machine without provider ID": change(provider_id=""),
+        "a Machine of another cluster": abroad,
+    },
+    MachineAmbiguous: {
+        "two Machines of one provider ID": clone,
+        "two Machines of one provider ID, both being deleted": both_deleting,
+    },
+    BootstrapNotReady: {"a Machine that is not bootstrapped": change(bootstrap_ready=False)},
+    MachineDeleting: {"a Machine that is being deleted": change(deleting=True)},
+    ClusterPaused: {"a paused Cluster": paused},
+}
+NAMES: Table = {
+    NodeNameMismatch: {
+        "another node's name": other_nodes_name,
+        "another node's provider ID": other_nodes_provider_id,
+        "another host name": change(addresses=hostnames("other")),
+        "a name that the Machine's begins with": change(addresses=hostnames("node-1.example.com")),
+        "a name that begins with the Machine's": change(addresses=hostnames("node-1")),
+        "a name with two trailing dots": change(addresses=hostnames(NODE + "..")),
+        "a pool member of another name": pool_member(registration(PROVIDER_ID, "other")),
+        "a second name after the claimed one": claimed_name(TrustBasis.REGISTERED),
+        "a second name after one claimed at first use": claimed_name(TrustBasis.FIRST_USE),
+    },
+    NodeNameUnknown: {
+        "an external name": address("ExternalDNS"),
+        "an internal address": address("InternalIP"),
+        "an address of no known type": address("Whatever"),
+        "an address of a type in small letters": address("hostname"),
+        "a Machine without addresses": change(addresses=()),
+        "the Machine's own name": unnamed,
+        "a pool member without a registration": pool_member(),
+        "a pool member registered without a name": pool_member(registration(PROVIDER_ID, None)),
+        "a pool member named without a provider ID": pool_member(registration(None, NODE)),
+        "a pool member named for another": pool_member(registration(OTHER_ID, NODE)),
+    },
+}
 NODES = [
-    Attack(
-        "M4",
-        "the name of a Node of another Machine",
-        NodeOfAnotherMachine,
-        nodes(Node(name=NODE, provider_id=OTHER_ID)),
+    *attacks(
+        {
+            NodeOfAnotherMachine: {
+                "the name of a Node of another Machine": nodes(
+                    Node(name=NODE, provider_id=OTHER_ID)
+                ),
+                "the name of a Node without provider ID": nodes(Node(name=NODE, provider_id="")),
+                "a Node whose provider ID is in capitals": nodes(
+                    Node(name=NODE, provider_id=PROVIDER_ID.upper())
+                ),
+            },
+        }
     ),
     Attack(
-        "M4",
-        "the name of a Node without provider ID",
-        NodeOfAnotherMachine,
-        nodes(Node(name=NODE, provider_id="")),
-    ),
-    Attack(
-        "M4",
         "a Node that changed its provider ID",
         NodeOfAnotherMachine,
         nodes(Node(name=NODE, provider_id=OTHER_ID)),
         renewal,
     ),
     Attack(
-        "M4",
-        "a Node whose provider ID is in capitals",
-        NodeOfAnotherMachine,
-        nodes(Node(name=NODE, provider_id=PROVIDER_ID.upper())),
-    ),
-    Attack(
-        "M6",
         "a first use, nodeRef to another Node",
         NodeRefMismatch,
         change(node_ref=OTHER_NODE),
         first_use,
     ),
     Attack(
-        "M6",
         "a first use, another Node with the provider ID",
         NodeRefMismatch,
         nodes(Node(name=OTHER_NODE, provider_id=PROVIDER_ID)),
         first_use,
     ),
 ]
-NEW_MACHINES = [
-    Attack(reason.check, f"only new Machines: {name}", reason, mutate, new_machines)
-    for name, reason, mutate in (
-        ("a nodeRef to the node", MachineNotNew, change(node_ref=NODE)),
-        ("its own Node", MachineNotNew, nodes(Node(name=NODE, provider_id=PROVIDER_ID))),
-        ("an old Machine", MachineNotNew, change(created=NOW - timedelta(hours=2, seconds=1))),
-        ("a Machine of the future", MachineNotNew, change(created=NOW + timedelta(seconds=61))),
-        ("a Machine of unknown age", MachineNotNew, change(created=None)),
-        ("a host name alone", NodeNameUnknown, change(addresses=hostnames(NODE))),
-        (
-            "a host name, and another internal name",
-            NodeNameMismatch,
-            change(
-                addresses=(*hostnames(NODE), Address(type="InternalDNS", address="other.example"))
-            ),
-        ),
-    )
-]
-ATTACKS = MACHINES + NAMES + NODES + NEW_MACHINES
+NEW_MACHINES: Table = {
+    MachineNotNew: {
+        "only new Machines: a nodeRef to the node": change(node_ref=NODE),
+        "only new Machines: its own Node": nodes(Node(name=NODE, provider_id=PROVIDER_ID)),
+        "only new Machines: an old Machine": change(created=NOW - timedelta(hours=2, seconds=1)),
+        "only new Machines: a Machine of the future": change(created=NOW + timedelta(seconds=11)),
+        "only new Machines: a Machine of unknown age": change(created=None),
+    },
+    NodeNameUnknown: {"only new Machines: a host name alone": change(addresses=hostnames(NODE))},
+    NodeNameMismatch: {
+        "only new Machines: a host name, and another internal name": change(
+            addresses=(*hostnames(NODE), Address(type="InternalDNS", address="other.example"))
+        )
+    },
+}
+ATTACKS = [*attacks(MACHINES, NAMES), *attacks(NEW_MACHINES, scenario=new_machines), *NODES]
 
 
 def test_the_good_case_of_new_machines_passes() -> None:

@@ -21,14 +21,13 @@ from signer.errors import (
     PcrDigestMismatch,
 )
 from signer.model import Csr
-from signer.policy import EventLogRules
-from tests.attacks.runner import Attack, Mutation, assert_issued, assert_refused
+from tests.attacks.measured_nodes import KERNEL, ROOTKIT, RULES, SELECTION, SHIM, measured
+from tests.attacks.runner import Attack, Mutation, Table, assert_issued, assert_refused, attacks
 from tests.builders.event_logs import (
     EV_EFI_ACTION,
     EV_NO_ACTION,
     IMAGE_SECURITY,
     Measured,
-    application,
     event_1,
     event_2,
     extended,
@@ -42,29 +41,6 @@ from tests.builders.event_logs import (
 from tests.builders.scenario import Scenario
 
 Events = list[Measured]
-SELECTION = {"sha256": tuple(range(8))}
-SHIM, KERNEL, ROOTKIT = application(b"shim"), application(b"kernel"), application(b"rootkit")
-
-
-def digests(*events: Measured) -> frozenset[bytes]:
-    """Return the digests as policies list them."""
-    return frozenset(event.digest("sha256") for event in events)
-
-
-RULES = EventLogRules(
-    secure_boot=True,
-    platform_keys=digests(firmware()[2]),
-    signature_databases=digests(firmware()[4]),
-    boot_loaders=digests(SHIM, KERNEL),
-)
-
-
-def measured() -> Scenario:
-    """Join under a policy that needs the event log."""
-    scenario = Scenario(event_log=log_of(firmware()))
-    scenario.policy = replace(scenario.policy, event_log=RULES)
-    scenario.pcrs = extended(firmware(), SELECTION)
-    return scenario
 
 
 def booted(events: Events, logged: Events | None = None) -> Mutation:
@@ -129,7 +105,9 @@ def unquoted(index: int) -> Mutation:
 
     def mutate(scenario: Scenario) -> Csr:
         selection = {"sha256": tuple(i for i in range(8) if i != index)}
-        scenario.policy = replace(scenario.policy, pcr_selection=selection)
+        scenario.policy = replace(
+            scenario.policy, pcrs=replace(scenario.policy.pcrs, selection=selection)
+        )
         scenario.pcrs = extended(firmware(), selection)
         return scenario.answer_csr()
 
@@ -155,7 +133,7 @@ def attack(
     scenario: Callable[[], Scenario] = measured,
 ) -> Attack:
     """Return an attack."""
-    return Attack("Q4", name, reason, mutate, scenario)
+    return Attack(name, reason, mutate, scenario)
 
 
 MALFORMED = [
@@ -238,6 +216,42 @@ OTHER_BOOTS = [
     attack("a rule on PCR 4, which is not quoted", EventLogMismatch, unquoted(4)),
     attack("digests of SHA-1 alone", EventLogMismatch, with_log(log_of(firmware(), ("sha1",)))),
 ]
+
+
+def event_7(index: int, data: bytes) -> Events:
+    """Replace an event of PCR 7."""
+    events = firmware()
+    return [*events[:index], Measured(pcr=7, type=1, data=data), *events[index + 1 :]]
+
+
+def overwritten(index: int, position: int, value: bytes) -> Events:
+    """Overwrite bytes of a variable that was measured so."""
+    data = (variable("PK", b"") if index == 2 else ON).data
+    return event_7(index, data[:position] + value + data[position + len(value) :])
+
+
+SECURE_BOOT: Table = {
+    EventLogPolicyMismatch: {
+        f"Secure Boot: {name}": booted(events)
+        for name, events in {
+            **{
+                f"no variable {index} of PCR 7": [*firmware()[:index], *firmware()[index + 1 :]]
+                for index in range(1, 5)
+            },
+            "SecureBoot alone": firmware()[:2],
+            "a longer name": [variable("SecureBootX", b"\1"), *firmware()[2:]],
+            "a longer value": [variable("SecureBoot", b"\1\0"), *firmware()[2:]],
+            "a value of more bytes than it has": overwritten(1, 24, b"\2"),
+            "a value of more bytes than a log has": overwritten(1, 31, b"\1"),
+            "a value of fewer bytes than it has": overwritten(1, 24, b"\0"),
+            "a name of more characters than a log has": overwritten(1, 23, b"\1"),
+            "a name that ends early": overwritten(2, 16, b"\3" + bytes(7)),
+            "a name that is no text": overwritten(1, 32, b"\0\xd8"),
+            "cut short": event_7(1, ON.data[:-1]),
+            "empty": event_7(1, b""),
+        }.items()
+    }
+}
 BAD_BOOTS = [
     attack(name, EventLogPolicyMismatch, booted(events, log_events))
     for name, events, log_events in (
@@ -317,14 +331,13 @@ BAD_BOOTS = [
 ]
 QUOTED = [
     Attack(
-        "Q3",
         "good values and a good log with an honest quote",
         PcrDigestMismatch,
         good_values_and_log,
         measured,
     ),
 ]
-ATTACKS = MALFORMED + OTHER_BOOTS + BAD_BOOTS + QUOTED
+ATTACKS = MALFORMED + OTHER_BOOTS + attacks(SECURE_BOOT, scenario=measured) + BAD_BOOTS + QUOTED
 
 
 def test_the_good_case_passes() -> None:

@@ -23,7 +23,7 @@ from signer.errors import (
 from signer.model import Csr
 from signer.policy import PcrMode, PcrValues, PcrVariant
 from tests.attacks.keys import ANSWER
-from tests.attacks.runner import Attack, Mutation, assert_issued, assert_refused
+from tests.attacks.runner import Attack, Mutation, assert_issued, assert_refused, attacks
 from tests.attacks.scenarios import p384_scenario
 from tests.builders.scenario import Scenario
 from tests.builders.software_tpm import (
@@ -49,7 +49,10 @@ def enforcing(variants: tuple[PcrVariant, ...] = ()) -> Callable[[], Scenario]:
     def make() -> Scenario:
         scenario = Scenario()
         scenario.policy = replace(
-            scenario.policy, pcr_mode=PcrMode.ENFORCE, pcr_allowed=ALLOWED, pcr_variants=variants
+            scenario.policy,
+            pcrs=replace(
+                scenario.policy.pcrs, mode=PcrMode.ENFORCE, allowed=ALLOWED, variants=variants
+            ),
         )
         return scenario
 
@@ -59,7 +62,9 @@ def enforcing(variants: tuple[PcrVariant, ...] = ()) -> Callable[[], Scenario]:
 def two_banks() -> Scenario:
     """Request PCRs of two banks."""
     scenario = Scenario()
-    scenario.policy = replace(scenario.policy, pcr_selection=TWO_BANKS)
+    scenario.policy = replace(
+        scenario.policy, pcrs=replace(scenario.policy.pcrs, selection=TWO_BANKS)
+    )
     scenario.pcrs = pcr_values(TWO_BANKS)
     return scenario
 
@@ -122,7 +127,9 @@ def moved(scenario: Scenario) -> Csr:
 def policy_of_yesterday(scenario: Scenario) -> Csr:
     """Answer the challenge of a policy that has changed since."""
     csr = scenario.answer_csr()
-    scenario.policy = replace(scenario.policy, pcr_selection={"sha256": (*range(8), 11)})
+    scenario.policy = replace(
+        scenario.policy, pcrs=replace(scenario.policy.pcrs, selection={"sha256": (*range(8), 11)})
+    )
     return csr
 
 
@@ -136,7 +143,9 @@ def allowing(allowed: PcrValues, variants: tuple[PcrVariant, ...] = ()) -> Mutat
 
     def mutate(scenario: Scenario) -> Csr:
         csr = scenario.answer_csr()
-        scenario.policy = replace(scenario.policy, pcr_allowed=allowed, pcr_variants=variants)
+        scenario.policy = replace(
+            scenario.policy, pcrs=replace(scenario.policy.pcrs, allowed=allowed, variants=variants)
+        )
         return csr
 
     return mutate
@@ -144,117 +153,95 @@ def allowing(allowed: PcrValues, variants: tuple[PcrVariant, ...] = ()) -> Mutat
 
 def no_selection(scenario: Scenario) -> Csr:
     """Use a policy that selects no PCR: it allows nothing."""
-    scenario.policy = replace(scenario.policy, pcr_selection={})
+    scenario.policy = replace(scenario.policy, pcrs=replace(scenario.policy.pcrs, selection={}))
     return answer(scenario, {}, {"sha256": {}})
 
 
 SELECTIONS = [
-    Attack("Q3", name, PcrSelectionMismatch, mutate)
-    for name, mutate in {
-        "values that the quote does not cover": quoting(pcr_values({"sha256": (0, 1)}), GOOD),
-        "a quote of another bank, values of ours": quoting(
-            pcr_values({"sha384": tuple(range(8))}), GOOD
-        ),
-        "an empty quote, values of ours": quoting({}, GOOD),
-        "PCR 7 left out": quoting(pcr_values({"sha256": tuple(range(7))})),
-        "PCR 23 for PCR 7": quoting(pcr_values({"sha256": (0, 1, 2, 3, 4, 5, 6, 23)})),
-        "the debug PCR in addition": quoting(pcr_values({"sha256": (*range(8), 16)})),
-        "every PCR": quoting(pcr_values({"sha256": tuple(range(24))})),
-        "one PCR": quoting(pcr_values({"sha256": (16,)})),
-        "the SHA-1 bank": quoting(pcr_values({"sha1": tuple(range(8))})),
-        "the SHA-384 bank": quoting(pcr_values({"sha384": tuple(range(8))})),
-        "the SHA-1 bank in addition": quoting(pcr_values({"sha1": (0,), **EIGHT})),
-        "another bank in addition, empty": quoting({**GOOD, "sha384": {}}),
-        "a value less": quoting(GOOD, {"sha256": {i: GOOD["sha256"][i] for i in range(7)}}),
-        "a value more": quoting(GOOD, pcr_values({"sha256": (*range(8), 16)})),
-        "values of another bank in addition": quoting(GOOD, {**GOOD, "sha384": {0: bytes(48)}}),
-        "policy of yesterday": policy_of_yesterday,
-    }.items()
-] + [
-    Attack("Q3", "an empty bank", PcrBankUnavailable, quoting({"sha256": {}}, GOOD)),
+    *attacks(
+        {
+            PcrSelectionMismatch: {
+                "values that the quote does not cover (CVE-2022-0317)": quoting(
+                    pcr_values({"sha256": (0, 1)}), GOOD
+                ),
+                "a quote of another bank, values of ours": quoting(
+                    pcr_values({"sha384": tuple(range(8))}), GOOD
+                ),
+                "an empty quote, values of ours": quoting({}, GOOD),
+                "PCR 7 left out": quoting(pcr_values({"sha256": tuple(range(7))})),
+                "PCR 23 for PCR 7": quoting(pcr_values({"sha256": (0, 1, 2, 3, 4, 5, 6, 23)})),
+                "the debug PCR in addition": quoting(pcr_values({"sha256": (*range(8), 16)})),
+                "every PCR": quoting(pcr_values({"sha256": tuple(range(24))})),
+                "one PCR (CVE-2024-29039)": quoting(pcr_values({"sha256": (16,)})),
+                "the SHA-1 bank": quoting(pcr_values({"sha1": tuple(range(8))})),
+                "the SHA-384 bank": quoting(pcr_values({"sha384": tuple(range(8))})),
+                "the SHA-1 bank in addition": quoting(pcr_values({"sha1": (0,), **EIGHT})),
+                "another bank in addition, empty": quoting({**GOOD, "sha384": {}}),
+                "a value less": quoting(GOOD, {"sha256": {i: GOOD["sha256"][i] for i in range(7)}}),
+                "a value more": quoting(GOOD, pcr_values({"sha256": (*range(8), 16)})),
+                "values of another bank in addition": quoting(
+                    GOOD, {**GOOD, "sha384": {0: bytes(48)}}
+                ),
+                "policy of yesterday": policy_of_yesterday,
+                "a policy that selects nothing": no_selection,
+            },
+            PcrBankUnavailable: {"an empty bank": quoting({"sha256": {}}, GOOD)},
+        }
+    ),
     Attack(
-        "Q3",
         "one of two banks empty",
         PcrBankUnavailable,
         lambda scenario: answer(scenario, {**scenario.pcrs, "sha384": {}}, scenario.pcrs),
         two_banks,
     ),
-    Attack("Q3", "a policy that selects nothing", PcrSelectionMismatch, no_selection),
 ]
 DIGESTS = [
-    Attack("Q3", f"another value of PCR {i}", PcrDigestMismatch, quoting(GOOD, evil(i)))
-    for i in range(8)
-] + [
-    Attack(
-        "Q3",
-        "the policy's values with an honest quote",
-        PcrDigestMismatch,
-        values_alone,
-        ENFORCING,
+    *attacks(
+        {
+            PcrDigestMismatch: {
+                **{f"another value of PCR {i}": quoting(GOOD, evil(i)) for i in range(8)},
+                "values in the wrong places": lambda w: answer(
+                    w, GOOD, {"sha256": {i: GOOD["sha256"][7 - i] for i in range(8)}}
+                ),
+                "zeros for values": quoting(GOOD, {"sha256": dict.fromkeys(range(8), bytes(32))}),
+                "digest of another hash": digest_of_sha384,
+            },
+        }
     ),
-    Attack(
-        "Q3",
-        "values in the wrong places",
-        PcrDigestMismatch,
-        lambda w: answer(w, GOOD, {"sha256": {i: GOOD["sha256"][7 - i] for i in range(8)}}),
-    ),
-    Attack(
-        "Q3",
-        "zeros for values",
-        PcrDigestMismatch,
-        quoting(GOOD, {"sha256": dict.fromkeys(range(8), bytes(32))}),
-    ),
-    Attack("Q3", "banks in the wrong order", PcrDigestMismatch, reversed_banks, two_banks),
-    Attack("Q3", "digest of the bank's hash", PcrDigestMismatch, digest_of_bank, p384_scenario),
-    Attack("Q3", "digest of another hash", PcrDigestMismatch, digest_of_sha384),
+    Attack("the policy's values with an honest quote", PcrDigestMismatch, values_alone, ENFORCING),
+    Attack("banks in the wrong order", PcrDigestMismatch, reversed_banks, two_banks),
+    Attack("digest of the bank's hash", PcrDigestMismatch, digest_of_bank, p384_scenario),
 ]
-POLICIES = (
-    [
-        Attack(
-            "Q4",
-            f"PCR {i} of something else booted",
-            PcrPolicyMismatch,
-            quoting(evil(i)),
-            ENFORCING,
-        )
-        for i in range(8)
-    ]
-    + [
-        Attack("Q4", "all of something else booted", PcrPolicyMismatch, quoting(EVIL), ENFORCING),
-        Attack("Q4", "good values in other places", PcrPolicyMismatch, moved, ENFORCING),
-        Attack(
-            "Q4",
-            "PCRs that were never extended",
-            PcrPolicyMismatch,
-            quoting({"sha256": dict.fromkeys(range(8), bytes(32))}),
-            ENFORCING,
-        ),
-        Attack(
-            "Q4",
-            "values that another Machine may have",
-            PcrPolicyMismatch,
-            other_machines_values,
-            OTHER_POOL,
-        ),
-    ]
-    + [
-        Attack("Q4", name, PcrPolicyMismatch, mutate, ENFORCING)
-        for name, mutate in {
-            "a policy that allows nothing": allowing({}),
-            "a bank without allowed values": allowing({"sha384": ALLOWED["sha256"]}),
-            "a PCR without allowed values": allowing(
-                {"sha256": {i: ALLOWED["sha256"][i] for i in range(7)}}
-            ),
-            "an empty set of allowed values": allowing(
-                {"sha256": {**ALLOWED["sha256"], 0: frozenset()}}
-            ),
-            "general values, where the Machine has its own": allowing(
-                ALLOWED, (of_pool("workers"),)
-            ),
-            "a variant for all Machines": allowing(ALLOWED, (of_pool(None),)),
-        }.items()
-    ]
-)
+POLICIES = [
+    *attacks(
+        {
+            PcrPolicyMismatch: {
+                **{f"PCR {i} of something else booted": quoting(evil(i)) for i in range(8)},
+                "all of something else booted": quoting(EVIL),
+                "good values in other places": moved,
+                "PCRs that were never extended": quoting(
+                    {"sha256": dict.fromkeys(range(8), bytes(32))}
+                ),
+                "a policy that allows nothing": allowing({}),
+                "a bank without allowed values": allowing({"sha384": ALLOWED["sha256"]}),
+                "a PCR without allowed values": allowing(
+                    {"sha256": {i: ALLOWED["sha256"][i] for i in range(7)}}
+                ),
+                "an empty set of allowed values": allowing(
+                    {"sha256": {**ALLOWED["sha256"], 0: frozenset()}}
+                ),
+                "general values, where the Machine has its own": allowing(
+                    ALLOWED, (of_pool("workers"),)
+                ),
+                "a variant for all Machines": allowing(ALLOWED, (of_pool(None),)),
+            },
+        },
+        scenario=ENFORCING,
+    ),
+    Attack(
+        "values that another Machine may have", PcrPolicyMismatch, other_machines_values, OTHER_POOL
+    ),
+]
 ATTACKS = SELECTIONS + DIGESTS + POLICIES
 
 

@@ -17,7 +17,7 @@ from common.evidence import encode_attestation_data
 from common.names import PEM_DATA, PEM_PROVIDER, PEM_REQUEST
 from common.pem import decode_blocks, encode_block
 from signer.model import Csr
-from tests.attacks.runner import Attack, Mutation, assert_issued, assert_refused
+from tests.attacks.runner import Attack, Mutation, Table, assert_issued, assert_refused, attacks
 from tests.builders.scenario import Scenario
 
 Edit = Callable[[bytes], bytes]
@@ -124,109 +124,76 @@ def huge_block(scenario: Scenario) -> Csr:
 END = f"-----END {PEM_REQUEST}-----\n".encode()
 BEGIN = f"-----BEGIN {PEM_REQUEST}-----\n".encode()
 
-ATTACKS = [
-    Attack("P1", "text over the limit", TooLarge, huge),
-    Attack("P1", "canonical text over the limit", TooLarge, huge_block),
-    Attack("P2", "nothing at all", PemBlocksUnexpected, text(lambda _: b"")),
-    Attack("P2", "text before the first block", PemNotCanonical, text(lambda t: b"hi\n" + t)),
-    Attack("P2", "empty line before", PemNotCanonical, text(lambda t: b"\n" + t)),
-    Attack("P2", "byte order mark", PemNotCanonical, text(lambda t: b"\xef\xbb\xbf" + t)),
-    Attack("P2", "text after the last block", PemNotCanonical, text(lambda t: t + b"hi\n")),
-    Attack("P2", "empty line after", PemNotCanonical, text(lambda t: t + b"\n")),
-    Attack("P2", "NUL after", PemNotCanonical, text(lambda t: t + b"\0")),
-    Attack("P2", "no final line feed", PemNotCanonical, text(lambda t: t[:-1])),
-    Attack(
-        "P2",
-        "text between blocks",
-        PemNotCanonical,
-        text(lambda t: t.replace(END, END + b"# comment\n")),
-    ),
-    Attack(
-        "P2", "empty line between", PemNotCanonical, text(lambda t: t.replace(END, END + b"\n"))
-    ),
-    Attack("P2", "carriage returns", PemNotCanonical, text(lambda t: t.replace(b"\n", b"\r\n"))),
-    Attack(
-        "P2",
-        "carriage return after a label",
-        PemNotCanonical,
-        text(lambda t: t.replace(BEGIN, BEGIN[:-1] + b"\r\n")),
-    ),
-    Attack("P2", "lines of 63", PemNotCanonical, text(wrapped(63))),
-    Attack("P2", "lines of 76", PemNotCanonical, text(wrapped(76))),
-    Attack("P2", "one line", PemNotCanonical, text(wrapped(100_000))),
-    Attack("P2", "end of a block on its last line", PemNotCanonical, text(line_feed_moved)),
-    Attack("P2", "headers in the request", PemNotCanonical, text(headers)),
-    Attack("P2", "bits under the padding", PemNotCanonical, dangling_bits),
-    Attack(
-        "P2", "space in a line", PemNotCanonical, text(lambda t: t.replace(BEGIN, BEGIN + b" "))
-    ),
-    Attack(
-        "P2",
-        "space after a label",
-        PemNotCanonical,
-        text(lambda t: t.replace(END, END[:-1] + b" \n")),
-    ),
-    Attack(
-        "P2",
-        "small letters in a label",
-        PemNotCanonical,
-        text(lambda t: t.replace(b"CERTIFICATE REQUEST", b"certificate request")),
-    ),
-    Attack(
-        "P2",
-        "a label of nothing",
-        PemNotCanonical,
-        text(lambda t: t.replace(f" {PEM_REQUEST}".encode(), b" ")),
-    ),
-    Attack(
-        "P2",
-        "end of another label",
-        PemNotCanonical,
-        text(lambda t: t.replace(END, END.replace(b"REQUEST", b"REPLAY"))),
-    ),
-    Attack("P2", "four dashes", PemNotCanonical, text(lambda t: t.replace(BEGIN, BEGIN[1:]))),
-    # Not "+" and "/": with some keys the request has neither.
-    Attack(
-        "P2", "URL-safe base64", PemNotCanonical, text(lambda t: t.replace(b"\nMI", b"\n-_", 1))
-    ),
-    Attack("P2", "cut in the middle", PemNotCanonical, text(lambda t: t[: len(t) // 2])),
-    Attack("P2", "another node's request after it", PemBlocksUnexpected, smuggled),
-    Attack("P2", "another node's request before", PemBlocksUnexpected, smuggled_first),
-    Attack("P2", "request alone", PemBlocksUnexpected, blocks(lambda b: b[:1])),
-    Attack("P2", "no data", PemBlocksUnexpected, blocks(lambda b: b[:2])),
-    Attack("P2", "no provider", PemBlocksUnexpected, blocks(lambda b: [b[0], b[2]])),
-    Attack("P2", "data twice", PemBlocksUnexpected, blocks(lambda b: [*b, b[2]])),
-    Attack("P2", "provider twice", PemBlocksUnexpected, blocks(lambda b: [b[0], b[1], *b[1:]])),
-    Attack(
-        "P2",
-        "tens of thousands of blocks",
-        PemBlocksUnexpected,
-        blocks(lambda _: [("A", b"")] * 40_000),
-    ),
-    Attack("P2", "all of it twice", PemBlocksUnexpected, blocks(lambda b: b * 2)),
-    Attack("P2", "attestation first", PemBlocksUnexpected, blocks(lambda b: [b[1], b[2], b[0]])),
-    Attack("P2", "data before provider", PemBlocksUnexpected, blocks(lambda b: [b[0], b[2], b[1]])),
-    Attack(
-        "P2",
-        "a certificate in addition",
-        PemBlocksUnexpected,
-        blocks(lambda b: [*b, ("CERTIFICATE", b"")]),
-    ),
-    Attack(
-        "P2", "label of old requests", PemBlocksUnexpected, relabelled("NEW CERTIFICATE REQUEST", 0)
-    ),
-    Attack("P2", "label of certificates", PemBlocksUnexpected, relabelled("CERTIFICATE", 0)),
-    Attack(
-        "P2", "the proposal's example label", PemBlocksUnexpected, relabelled("ATTESTATION DATA", 2)
-    ),
-    Attack("P2", "data as provider", PemBlocksUnexpected, relabelled(PEM_DATA, 1)),
-    Attack("P2", "no provider named", ProviderUnknown, provider(b"")),
-    Attack("P2", "provider with line feed", ProviderUnknown, provider(b"tpm\n")),
-    Attack("P2", "provider in capitals", ProviderUnknown, provider(b"TPM")),
-    Attack("P2", "provider of a cloud", ProviderUnknown, provider(b"aws")),
-    Attack("P2", "unknown provider", ProviderUnknown, provider(b"none")),
-    Attack("P2", "provider with NUL", ProviderUnknown, provider(b"tpm\0")),
-]
+TABLE: Table = {
+    TooLarge: {
+        "text over the limit": huge,
+        "canonical text over the limit": huge_block,
+    },
+    PemBlocksUnexpected: {
+        "nothing at all": text(lambda _: b""),
+        "another node's request after it": smuggled,
+        "another node's request before": smuggled_first,
+        "request alone": blocks(lambda b: b[:1]),
+        "no data": blocks(lambda b: b[:2]),
+        "no provider": blocks(lambda b: [b[0], b[2]]),
+        "data twice": blocks(lambda b: [*b, b[2]]),
+        "provider twice": blocks(lambda b: [b[0], b[1], *b[1:]]),
+        "tens of thousands of blocks": blocks(lambda _: [("A", b"")] * 40_000),
+        "all of it twice": blocks(lambda b: b * 2),
+        "data twice, and text": text(lambda t: t + t[t.rindex(b"-----BEGIN") :] + b"text"),
+        "attestation first": blocks(lambda b: [b[1], b[2], b[0]]),
+        "data before provider": blocks(lambda b: [b[0], b[2], b[1]]),
+        "a certificate in addition": blocks(lambda b: [*b, ("CERTIFICATE", b"")]),
+        "label of old requests": relabelled("NEW CERTIFICATE REQUEST", 0),
+        "label of certificates": relabelled("CERTIFICATE", 0),
+        "the proposal's example label": relabelled("ATTESTATION DATA", 2),
+        "data as provider": relabelled(PEM_DATA, 1),
+    },
+    PemNotCanonical: {
+        "text before the first block": text(lambda t: b"hi\n" + t),
+        "empty line before": text(lambda t: b"\n" + t),
+        "byte order mark": text(lambda t: b"\xef\xbb\xbf" + t),
+        "text after the last block": text(lambda t: t + b"hi\n"),
+        "empty line after": text(lambda t: t + b"\n"),
+        "NUL after": text(lambda t: t + b"\0"),
+        "no final line feed": text(lambda t: t[:-1]),
+        "text between blocks": text(lambda t: t.replace(END, END + b"# comment\n")),
+        "short line in a block": text(lambda t: t.replace(b"dHBt", b"dHB\nt")),
+        "empty line in a block": text(lambda t: t.replace(b"dHBt", b"dHBt\n")),
+        "no padding": text(lambda t: t.replace(b"dHBt", b"dHB")),
+        "too much padding": text(lambda t: t.replace(b"dHBt", b"dHBtCg=")),
+        "padding alone": text(lambda t: t.replace(b"dHBt", b"====")),
+        "empty line between": text(lambda t: t.replace(END, END + b"\n")),
+        "carriage returns": text(lambda t: t.replace(b"\n", b"\r\n")),
+        "carriage return after a label": text(lambda t: t.replace(BEGIN, BEGIN[:-1] + b"\r\n")),
+        "lines of 63": text(wrapped(63)),
+        "lines of 76": text(wrapped(76)),
+        "one line": text(wrapped(100_000)),
+        "end of a block on its last line": text(line_feed_moved),
+        "headers in the request": text(headers),
+        "bits under the padding": dangling_bits,
+        "space in a line": text(lambda t: t.replace(BEGIN, BEGIN + b" ")),
+        "space after a label": text(lambda t: t.replace(END, END[:-1] + b" \n")),
+        "small letters in a label": text(
+            lambda t: t.replace(b"CERTIFICATE REQUEST", b"certificate request")
+        ),
+        "a label of nothing": text(lambda t: t.replace(f" {PEM_REQUEST}".encode(), b" ")),
+        "end of another label": text(lambda t: t.replace(END, END.replace(b"REQUEST", b"REPLAY"))),
+        "four dashes": text(lambda t: t.replace(BEGIN, BEGIN[1:])),
+        # Not "+" and "/": with some keys the request has neither.
+        "URL-safe base64": text(lambda t: t.replace(b"\nMI", b"\n-_", 1)),
+        "cut in the middle": text(lambda t: t[: len(t) // 2]),
+    },
+    ProviderUnknown: {
+        "no provider named": provider(b""),
+        "provider with line feed": provider(b"tpm\n"),
+        "provider in capitals": provider(b"TPM"),
+        "provider of a cloud": provider(b"aws"),
+        "unknown provider": provider(b"none"),
+        "provider with NUL": provider(b"tpm\0"),
+    },
+}
+ATTACKS = attacks(TABLE)
 
 
 def test_the_good_case_passes() -> None:

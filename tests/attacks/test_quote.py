@@ -36,7 +36,8 @@ from signer.errors import (
     SignatureMalformed,
 )
 from signer.model import Csr
-from tests.attacks.runner import Attack, Mutation, assert_issued, assert_refused
+from tests.attacks.other_attests import nv, quoted
+from tests.attacks.runner import Attack, Mutation, Table, assert_issued, assert_refused, attacks
 from tests.attacks.scenarios import p384_scenario, pss_scenario, rsa_scenario
 from tests.builders.scenario import Scenario
 from tests.builders.software_tpm import attestation_key
@@ -113,11 +114,6 @@ def statement(kind: int, body: Callable[[Scenario], bytes]) -> Mutation:
     return mutate
 
 
-def quoted(scenario: Scenario) -> bytes:
-    """Return the body of a quote, which the attacker writes to certified memory."""
-    return scenario.attest().encode()[101:]
-
-
 def certified(_: Scenario) -> bytes:
     """TPMS_CERTIFY_INFO: name and qualifiedName."""
     return tpm2b(b"\0\x0b" + bytes(32)) * 2
@@ -131,11 +127,6 @@ def created(_: Scenario) -> bytes:
 def time(scenario: Scenario) -> bytes:
     """TPMS_TIME_ATTEST_INFO: time, clockInfo, firmwareVersion."""
     return bytes(8) + scenario.attest().encode()[76:101]
-
-
-def nv(scenario: Scenario) -> bytes:
-    """TPMS_NV_CERTIFY_INFO: indexName, offset and contents of the attacker's choice."""
-    return tpm2b(b"\0\x0b" + bytes(32)) + b"\0\0" + tpm2b(quoted(scenario))
 
 
 def nv_digest(_: Scenario) -> bytes:
@@ -255,79 +246,71 @@ def algebraic(scenario: Scenario) -> Csr:
     return scenario.answer_csr(replace(scenario.answer(), signature=value))
 
 
-AFTER_SIGNING = [
-    Attack(
-        "Q1",
-        f"{name} changed after signing",
-        QuoteSignatureInvalid,
-        unsigned(flips(at)),
-    )
-    for name, at in FIELDS.items()
-] + [
-    Attack("Q1", "cut short after signing", QuoteSignatureInvalid, unsigned(lambda q: q[:-1])),
-    Attack(
-        "Q1", "a trailing byte, after signing", QuoteSignatureInvalid, unsigned(lambda q: q + b"\0")
-    ),
-    Attack(
-        "Q1",
-        "another quote after signing",
-        QuoteSignatureInvalid,
-        unsigned(lambda q: q[:44] + bytes(32) + q[76:]),
-    ),
-]
-BEFORE_SIGNING = (
-    [
-        Attack("Q1", name, QuoteMalformed, signed(edit))
-        for name, edit in {
-            "magic of another byte": lambda q: b"\xfe" + q[1:],
-            "magic backwards": lambda q: b"GCT\xff" + q[4:],
-            "no magic": lambda q: q[4:],
-            "type 0": lambda q: q[:4] + b"\0\0" + q[6:],
-            "type of a null ticket": lambda q: q[:4] + b"\x80\x00" + q[6:],
-            "type backwards": lambda q: q[:4] + b"\x18\x80" + q[6:],
-            "type of an unknown statement": lambda q: q[:4] + b"\x80\x1d" + q[6:],
-            "qualifiedSigner of 67 bytes": lambda q: q[:6] + tpm2b(bytes(67)) + q[42:],
-            "qualifiedSigner over the end": lambda q: q[:6] + b"\xff\xff" + q[8:],
-            "extraData of 67 bytes": lambda q: q[:42] + tpm2b(q[44:76] + bytes(35)) + q[76:],
-            "safe is 2": lambda q: q[:92] + b"\2" + q[93:],
-            "safe is 255": lambda q: q[:92] + b"\xff" + q[93:],
-            "no banks counted": lambda q: q[:101] + bytes(4) + q[105:],
-            "four gigabanks": lambda q: q[:101] + b"\xff" * 4 + q[105:],
-            "five banks counted": lambda q: q[:101] + b"\0\0\0\5" + q[105:],
-            "unknown bank": lambda q: q[:105] + b"\0\x12" + q[107:],
-            "null bank": lambda q: q[:105] + b"\0\x10" + q[107:],
-            "sizeofSelect 0": lambda q: q[:107] + b"\0" + q[111:],
-            "sizeofSelect 1": lambda q: q[:107] + b"\1\xff" + q[111:],
-            "sizeofSelect 2": lambda q: q[:107] + b"\2\xff\0" + q[111:],
-            "sizeofSelect 4": lambda q: q[:107] + b"\4\xff\0\0\0" + q[111:],
-            "sizeofSelect 255": lambda q: q[:107] + b"\xff" + q[108:],
-            "pcrDigest of 65 bytes": lambda q: q[:111] + tpm2b(bytes(65)),
-            "pcrDigest over the end": lambda q: q[:111] + b"\0\x21" + q[113:],
-            "cut short": lambda q: q[:-1],
-            "no pcrDigest": lambda q: q[:111],
-            "magic and type alone": lambda q: q[:6],
-            "nothing": lambda _: b"",
-            "a trailing byte": lambda q: q + b"\0",
-            "two quotes": lambda q: q + q,
-            "with its size before it": tpm2b,
-            "the bank twice": lambda q: q[:101] + b"\0\0\0\2" + q[105:111] * 2 + q[111:],
-            "banks descending": lambda q: q[:101] + b"\0\0\0\2\0\x0c\3\0\0\0" + q[105:],
-            "the bank twice, once empty": lambda q: q[:101] + b"\0\0\0\2\0\x0b\3\0\0\0" + q[105:],
-        }.items()
-    ]
-    + [
-        Attack("Q1", f"qualifiedSigner {name}", QuoteMalformed, signed(edit))
-        for name, edit in {
-            "of no bytes": lambda q: q[:6] + b"\0\0" + q[42:],
-            "of SHA-1": lambda q: q[:6] + tpm2b(b"\0\4" + bytes(20)) + q[42:],
-            "of SHA-384": lambda q: q[:6] + tpm2b(b"\0\x0c" + bytes(48)) + q[42:],
-            "of an unknown algorithm": lambda q: q[:8] + b"\0\x12" + q[10:],
-            "that is a handle": lambda q: q[:6] + tpm2b(b"\x40\0\0\x0b") + q[42:],
-            "that ends early": lambda q: q[:6] + tpm2b(q[8:41]) + q[42:],
-        }.items()
-    ]
-    + [
-        Attack("Q2", name, AnswerNotBound, signed(edit))
+AFTER_SIGNING: Table = {
+    QuoteSignatureInvalid: {
+        **{f"{name} changed after signing": unsigned(flips(at)) for name, at in FIELDS.items()},
+        "cut short after signing": unsigned(lambda q: q[:-1]),
+        "a trailing byte, after signing": unsigned(lambda q: q + b"\0"),
+        "another quote after signing": unsigned(lambda q: q[:44] + bytes(32) + q[76:]),
+    },
+}
+BEFORE_SIGNING: Table = {
+    QuoteMalformed: {
+        **{
+            name: signed(edit)
+            for name, edit in {
+                "magic of another byte (CVE-2024-29038)": lambda q: b"\xfe" + q[1:],
+                "magic backwards": lambda q: b"GCT\xff" + q[4:],
+                "no magic": lambda q: q[4:],
+                "type 0": lambda q: q[:4] + b"\0\0" + q[6:],
+                "type of a null ticket": lambda q: q[:4] + b"\x80\x00" + q[6:],
+                "type backwards": lambda q: q[:4] + b"\x18\x80" + q[6:],
+                "type of an unknown statement": lambda q: q[:4] + b"\x80\x1d" + q[6:],
+                "qualifiedSigner of 67 bytes": lambda q: q[:6] + tpm2b(bytes(67)) + q[42:],
+                "qualifiedSigner over the end": lambda q: q[:6] + b"\xff\xff" + q[8:],
+                "extraData of 67 bytes": lambda q: q[:42] + tpm2b(q[44:76] + bytes(35)) + q[76:],
+                "safe is 2": lambda q: q[:92] + b"\2" + q[93:],
+                "safe is 255": lambda q: q[:92] + b"\xff" + q[93:],
+                "no banks counted": lambda q: q[:101] + bytes(4) + q[105:],
+                "four gigabanks": lambda q: q[:101] + b"\xff" * 4 + q[105:],
+                "five banks counted": lambda q: q[:101] + b"\0\0\0\5" + q[105:],
+                "unknown bank": lambda q: q[:105] + b"\0\x12" + q[107:],
+                "null bank": lambda q: q[:105] + b"\0\x10" + q[107:],
+                "sizeofSelect 0": lambda q: q[:107] + b"\0" + q[111:],
+                "sizeofSelect 1": lambda q: q[:107] + b"\1\xff" + q[111:],
+                "sizeofSelect 2": lambda q: q[:107] + b"\2\xff\0" + q[111:],
+                "sizeofSelect 4": lambda q: q[:107] + b"\4\xff\0\0\0" + q[111:],
+                "sizeofSelect 255": lambda q: q[:107] + b"\xff" + q[108:],
+                "pcrDigest of 65 bytes": lambda q: q[:111] + tpm2b(bytes(65)),
+                "pcrDigest over the end": lambda q: q[:111] + b"\0\x21" + q[113:],
+                "cut short": lambda q: q[:-1],
+                "no pcrDigest": lambda q: q[:111],
+                "magic and type alone": lambda q: q[:6],
+                "nothing": lambda _: b"",
+                "a trailing byte": lambda q: q + b"\0",
+                "two quotes": lambda q: q + q,
+                "with its size before it": tpm2b,
+                "the bank twice": lambda q: q[:101] + b"\0\0\0\2" + q[105:111] * 2 + q[111:],
+                "banks descending": lambda q: q[:101] + b"\0\0\0\2\0\x0c\3\0\0\0" + q[105:],
+                "the bank twice, once empty": lambda q: (
+                    q[:101] + b"\0\0\0\2\0\x0b\3\0\0\0" + q[105:]
+                ),
+            }.items()
+        },
+        **{
+            f"qualifiedSigner {name}": signed(edit)
+            for name, edit in {
+                "of no bytes": lambda q: q[:6] + b"\0\0" + q[42:],
+                "of SHA-1": lambda q: q[:6] + tpm2b(b"\0\4" + bytes(20)) + q[42:],
+                "of SHA-384": lambda q: q[:6] + tpm2b(b"\0\x0c" + bytes(48)) + q[42:],
+                "of an unknown algorithm": lambda q: q[:8] + b"\0\x12" + q[10:],
+                "that is a handle": lambda q: q[:6] + tpm2b(b"\x40\0\0\x0b") + q[42:],
+                "that ends early": lambda q: q[:6] + tpm2b(q[8:41]) + q[42:],
+            }.items()
+        },
+    },
+    AnswerNotBound: {
+        name: signed(edit)
         for name, edit in {
             "no extraData (Kairos #4828)": lambda q: q[:42] + b"\0\0" + q[76:],
             "extraData of zeros": lambda q: q[:44] + bytes(32) + q[76:],
@@ -343,207 +326,130 @@ BEFORE_SIGNING = (
             "extraData digested": lambda q: q[:44] + sha256(q[44:76]) + q[76:],
             "extraData in the place of the signer": lambda q: q[:6] + q[42:76] + q[6:42] + q[76:],
         }.items()
-    ]
-    + [
-        Attack("Q3", name, reason, signed(edit))
-        for name, reason, edit in (
-            ("no banks", PcrSelectionMismatch, lambda q: q[:101] + bytes(4) + q[111:]),
-            ("one PCR less", PcrSelectionMismatch, lambda q: q[:108] + b"\xfe" + q[109:]),
-            ("one PCR more", PcrSelectionMismatch, lambda q: q[:109] + b"\1" + q[110:]),
-            ("all PCRs", PcrSelectionMismatch, lambda q: q[:108] + b"\xff\xff\xff" + q[111:]),
-            ("SHA-1 for the bank", PcrSelectionMismatch, lambda q: q[:105] + b"\0\4" + q[107:]),
-            ("SHA-384 for the bank", PcrSelectionMismatch, lambda q: q[:105] + b"\0\x0c" + q[107:]),
-            ("another pcrDigest", PcrDigestMismatch, lambda q: flipped(q, 113)),
-            ("pcrDigest of zeros", PcrDigestMismatch, lambda q: q[:113] + bytes(32)),
-            ("empty pcrDigest", PcrDigestMismatch, lambda q: q[:111] + b"\0\0"),
-            ("beginning of pcrDigest", PcrDigestMismatch, lambda q: q[:111] + tpm2b(q[113:144])),
-            ("pcrDigest and a zero", PcrDigestMismatch, lambda q: q[:111] + tpm2b(q[113:] + b"\0")),
-        )
-    ]
-)
-CONFUSED = (
-    [
-        Attack("Q1", f"{name} instead of a quote", QuoteMalformed, statement(kind, body))
-        for kind, (name, body) in TYPES.items()
-    ]
-    + [
-        Attack("Q1", f"{name}, its body that of a quote", QuoteMalformed, statement(kind, quoted))
-        for kind, (name, _) in TYPES.items()
-    ]
-    + [
-        Attack("Q1", f"{name} that says quote", reason, statement(0x8018, body))
-        for name, body, reason in (
-            ("certify", certified, QuoteMalformed),
-            ("creation", created, QuoteMalformed),
-            ("time", time, QuoteMalformed),
-            ("NV", nv, QuoteMalformed),
-            ("session audit", session, QuoteMalformed),
-            ("command audit", command, QuoteMalformed),
-        )
-    ]
-    + [
-        Attack(
-            "Q1", "a quote among other bytes", QuoteMalformed, signed(lambda q: b"\x30\x82" + q)
-        ),
-        Attack("Q1", "text that was signed", QuoteMalformed, signed(lambda _: b"I am a quote")),
-        Attack("Q1", "a digest that was signed", QuoteMalformed, signed(sha256)),
-    ]
-)
+    },
+    PcrSelectionMismatch: {
+        "no banks": signed(lambda q: q[:101] + bytes(4) + q[111:]),
+        "one PCR less": signed(lambda q: q[:108] + b"\xfe" + q[109:]),
+        "one PCR more": signed(lambda q: q[:109] + b"\1" + q[110:]),
+        "all PCRs": signed(lambda q: q[:108] + b"\xff\xff\xff" + q[111:]),
+        "SHA-1 for the bank": signed(lambda q: q[:105] + b"\0\4" + q[107:]),
+        "SHA-384 for the bank": signed(lambda q: q[:105] + b"\0\x0c" + q[107:]),
+    },
+    PcrDigestMismatch: {
+        "another pcrDigest": signed(lambda q: flipped(q, 113)),
+        "pcrDigest of zeros": signed(lambda q: q[:113] + bytes(32)),
+        "empty pcrDigest": signed(lambda q: q[:111] + b"\0\0"),
+        "beginning of pcrDigest": signed(lambda q: q[:111] + tpm2b(q[113:144])),
+        "pcrDigest and a zero": signed(lambda q: q[:111] + tpm2b(q[113:] + b"\0")),
+    },
+}
+CONFUSED: Table = {
+    QuoteMalformed: {
+        **{
+            f"{name} instead of a quote": statement(kind, body)
+            for kind, (name, body) in TYPES.items()
+        },
+        **{
+            f"{name}, its body that of a quote": statement(kind, quoted)
+            for kind, (name, _) in TYPES.items()
+        },
+        "certify that says quote": statement(0x8018, certified),
+        "creation that says quote": statement(0x8018, created),
+        "time that says quote": statement(0x8018, time),
+        "NV that says quote": statement(0x8018, nv),
+        "session audit that says quote": statement(0x8018, session),
+        "command audit that says quote": statement(0x8018, command),
+        "a quote among other bytes": signed(lambda q: b"\x30\x82" + q),
+        "text that was signed": signed(lambda _: b"I am a quote"),
+        "a digest that was signed": signed(sha256),
+    },
+}
 SIGNATURES = [
-    Attack("Q1", "signed by another key", QuoteSignatureInvalid, by_another_key),
-    Attack("Q1", "signed by the kubelet's key", QuoteSignatureInvalid, by_the_kubelet_key),
-    Attack("Q1", "signature of another quote", QuoteSignatureInvalid, of_another_answer),
-    Attack(
-        "Q1",
-        "r = s = 0 (CVE-2022-21449)",
-        QuoteSignatureInvalid,
-        ecdsa(lambda _: EcdsaValue(r=bytes(32), s=bytes(32))),
+    *attacks(
+        {
+            QuoteSignatureInvalid: {
+                "signed by another key": by_another_key,
+                "signed by the kubelet's key": by_the_kubelet_key,
+                "signature of another quote": of_another_answer,
+                "r = s = 0 (CVE-2022-21449)": ecdsa(lambda _: EcdsaValue(r=bytes(32), s=bytes(32))),
+                "empty r and s": ecdsa(lambda _: EcdsaValue(r=b"", s=b"")),
+                "r = s = n": ecdsa(
+                    lambda _: EcdsaValue(r=pack_uints((ORDER, 32)), s=pack_uints((ORDER, 32)))
+                ),
+                "r + n": ecdsa(lambda v: replace(v, r=pack_uints((integer(v.r) + ORDER, 33)))),
+                "r and s exchanged": ecdsa(lambda v: EcdsaValue(r=v.s, s=v.r)),
+                "signed with SHA-384, SHA-256 named": ecc_signs(hashes.SHA384(), SHA256),
+            },
+            SignatureMalformed: {
+                "empty signature": signature(lambda _: b""),
+                "signature cut short": signature(lambda s: s[:-1]),
+                "a trailing byte in the signature": signature(lambda s: s + b"\0"),
+                "null signature": signature(lambda _: b"\0\x10"),
+                "HMAC for a signature": signature(lambda s: b"\0\5" + s[2:]),
+                "ECDAA": signature(lambda s: b"\0\x1a" + s[2:]),
+                "SM2": signature(lambda s: b"\0\x1b" + s[2:]),
+                "ECSchnorr": signature(lambda s: b"\0\x1c" + s[2:]),
+                "SHA-1 named": signature(lambda s: s[:2] + b"\0\4" + s[4:]),
+                "SHA-384 named": signature(lambda s: s[:2] + b"\0\x0c" + s[4:]),
+                "SM3 named": signature(lambda s: s[:2] + b"\0\x12" + s[4:]),
+                "no hash named": signature(lambda s: s[:2] + b"\0\x10" + s[4:]),
+                "r of 67 bytes": ecdsa(lambda v: replace(v, r=bytes(35) + v.r)),
+                "size of r over the end": signature(lambda s: s[:4] + b"\xff\xff" + s[6:]),
+                "signed with SHA-1": ecc_signs(hashes.SHA1(), TPM_ALG_SHA1),  # noqa: S303 - refused
+                "signed with SHA-384": ecc_signs(hashes.SHA384(), TPM_ALG_SHA384),
+                "signed with SHA-512": ecc_signs(hashes.SHA512(), TPM_ALG_SHA512),
+                "RSA under an EC key": signature(lambda _: raw(TPM_ALG_RSASSA, SHA256, bytes(256))),
+            },
+        }
     ),
-    Attack("Q1", "empty r and s", QuoteSignatureInvalid, ecdsa(lambda _: EcdsaValue(r=b"", s=b""))),
-    Attack(
-        "Q1",
-        "r = s = n",
-        QuoteSignatureInvalid,
-        ecdsa(lambda _: EcdsaValue(r=pack_uints((ORDER, 32)), s=pack_uints((ORDER, 32)))),
+    *attacks(
+        {
+            SignatureMalformed: {
+                "EC under an RSA key": signature(
+                    lambda _: raw(TPM_ALG_ECDSA, SHA256, EcdsaValue(r=b"\1", s=b"\1"))
+                ),
+                "PSS named and made under RSASSA": rsa_signs(TPM_ALG_RSAPSS, PSS),
+                "RSA signature of 513 bytes": signature(
+                    lambda _: b"\0\x14\0\x0b" + tpm2b(bytes(513))
+                ),
+            },
+            QuoteSignatureInvalid: {
+                "PSS under the name RSASSA": rsa_signs(TPM_ALG_RSASSA, PSS),
+                "RSA over other bytes": rsa_signs(TPM_ALG_RSASSA, padding.PKCS1v15(), b"other"),
+                "RSA signature 1": algebraic,
+                "empty RSA signature": signature(lambda _: raw(TPM_ALG_RSASSA, SHA256, b"")),
+                "RSA signature with a zero before it": signature(
+                    lambda s: raw(TPM_ALG_RSASSA, SHA256, b"\0" + s[6:])
+                ),
+            },
+        },
+        scenario=rsa_scenario,
     ),
-    Attack(
-        "Q1",
-        "r + n",
-        QuoteSignatureInvalid,
-        ecdsa(lambda v: replace(v, r=pack_uints((integer(v.r) + ORDER, 33)))),
-    ),
-    Attack(
-        "Q1", "r and s exchanged", QuoteSignatureInvalid, ecdsa(lambda v: EcdsaValue(r=v.s, s=v.r))
-    ),
-    Attack("Q1", "empty signature", SignatureMalformed, signature(lambda _: b"")),
-    Attack("Q1", "signature cut short", SignatureMalformed, signature(lambda s: s[:-1])),
-    Attack(
-        "Q1", "a trailing byte in the signature", SignatureMalformed, signature(lambda s: s + b"\0")
-    ),
-    Attack("Q1", "null signature", SignatureMalformed, signature(lambda _: b"\0\x10")),
-    Attack("Q1", "HMAC for a signature", SignatureMalformed, signature(lambda s: b"\0\5" + s[2:])),
-    Attack("Q1", "ECDAA", SignatureMalformed, signature(lambda s: b"\0\x1a" + s[2:])),
-    Attack("Q1", "SM2", SignatureMalformed, signature(lambda s: b"\0\x1b" + s[2:])),
-    Attack("Q1", "ECSchnorr", SignatureMalformed, signature(lambda s: b"\0\x1c" + s[2:])),
-    Attack("Q1", "SHA-1 named", SignatureMalformed, signature(lambda s: s[:2] + b"\0\4" + s[4:])),
-    Attack(
-        "Q1", "SHA-384 named", SignatureMalformed, signature(lambda s: s[:2] + b"\0\x0c" + s[4:])
-    ),
-    Attack("Q1", "SM3 named", SignatureMalformed, signature(lambda s: s[:2] + b"\0\x12" + s[4:])),
-    Attack(
-        "Q1", "no hash named", SignatureMalformed, signature(lambda s: s[:2] + b"\0\x10" + s[4:])
-    ),
-    Attack(
-        "Q1", "r of 67 bytes", SignatureMalformed, ecdsa(lambda v: replace(v, r=bytes(35) + v.r))
-    ),
-    Attack(
-        "Q1",
-        "size of r over the end",
-        SignatureMalformed,
-        signature(lambda s: s[:4] + b"\xff\xff" + s[6:]),
-    ),
-    Attack("Q1", "signed with SHA-1", SignatureMalformed, ecc_signs(hashes.SHA1(), TPM_ALG_SHA1)),  # noqa: S303 - refused
-    Attack(
-        "Q1", "signed with SHA-384", SignatureMalformed, ecc_signs(hashes.SHA384(), TPM_ALG_SHA384)
-    ),
-    Attack(
-        "Q1", "signed with SHA-512", SignatureMalformed, ecc_signs(hashes.SHA512(), TPM_ALG_SHA512)
-    ),
-    Attack(
-        "Q1",
-        "signed with SHA-384, SHA-256 named",
-        QuoteSignatureInvalid,
-        ecc_signs(hashes.SHA384(), SHA256),
-    ),
-    Attack(
-        "Q1",
-        "RSA under an EC key",
-        SignatureMalformed,
-        signature(lambda _: raw(TPM_ALG_RSASSA, SHA256, bytes(256))),
-    ),
-    Attack(
-        "Q1",
-        "EC under an RSA key",
-        SignatureMalformed,
-        signature(lambda _: raw(TPM_ALG_ECDSA, SHA256, EcdsaValue(r=b"\1", s=b"\1"))),
-        rsa_scenario,
-    ),
-    Attack(
-        "Q1",
-        "PSS named and made under RSASSA",
-        SignatureMalformed,
-        rsa_signs(TPM_ALG_RSAPSS, PSS),
-        rsa_scenario,
+    *attacks(
+        {
+            QuoteSignatureInvalid: {
+                "RSASSA under the name PSS": rsa_signs(TPM_ALG_RSAPSS, padding.PKCS1v15()),
+                **{
+                    f"PSS with a salt of {size} bytes, which no TPM makes": rsa_signs(
+                        TPM_ALG_RSAPSS, padding.PSS(padding.MGF1(hashes.SHA256()), size)
+                    )
+                    for size in (0, 20, 31, 33, 221)
+                },
+            },
+            SignatureMalformed: {
+                "RSASSA named and made under PSS": rsa_signs(TPM_ALG_RSASSA, padding.PKCS1v15())
+            },
+        },
+        scenario=pss_scenario,
     ),
     Attack(
-        "Q1",
-        "PSS under the name RSASSA",
-        QuoteSignatureInvalid,
-        rsa_signs(TPM_ALG_RSASSA, PSS),
-        rsa_scenario,
-    ),
-    Attack(
-        "Q1",
-        "RSASSA under the name PSS",
-        QuoteSignatureInvalid,
-        rsa_signs(TPM_ALG_RSAPSS, padding.PKCS1v15()),
-        pss_scenario,
-    ),
-    *(
-        Attack(
-            "Q1",
-            f"PSS with a salt of {size} bytes, which no TPM makes",
-            QuoteSignatureInvalid,
-            rsa_signs(TPM_ALG_RSAPSS, padding.PSS(padding.MGF1(hashes.SHA256()), size)),
-            pss_scenario,
-        )
-        for size in (0, 20, 31, 33, 221)
-    ),
-    Attack(
-        "Q1",
-        "RSASSA named and made under PSS",
-        SignatureMalformed,
-        rsa_signs(TPM_ALG_RSASSA, padding.PKCS1v15()),
-        pss_scenario,
-    ),
-    Attack(
-        "Q1",
-        "RSA over other bytes",
-        QuoteSignatureInvalid,
-        rsa_signs(TPM_ALG_RSASSA, padding.PKCS1v15(), b"other"),
-        rsa_scenario,
-    ),
-    Attack("Q1", "RSA signature 1", QuoteSignatureInvalid, algebraic, rsa_scenario),
-    Attack(
-        "Q1",
-        "empty RSA signature",
-        QuoteSignatureInvalid,
-        signature(lambda _: raw(TPM_ALG_RSASSA, SHA256, b"")),
-        rsa_scenario,
-    ),
-    Attack(
-        "Q1",
-        "RSA signature with a zero before it",
-        QuoteSignatureInvalid,
-        signature(lambda s: raw(TPM_ALG_RSASSA, SHA256, b"\0" + s[6:])),
-        rsa_scenario,
-    ),
-    Attack(
-        "Q1",
-        "RSA signature of 513 bytes",
-        SignatureMalformed,
-        signature(lambda _: b"\0\x14\0\x0b" + tpm2b(bytes(513))),
-        rsa_scenario,
-    ),
-    Attack(
-        "Q1",
         "P-384, SHA-256 named",
         SignatureMalformed,
         signature(lambda s: s[:2] + b"\0\x0b" + s[4:]),
         p384_scenario,
     ),
 ]
-ATTACKS = AFTER_SIGNING + BEFORE_SIGNING + CONFUSED + SIGNATURES
+ATTACKS = [*attacks(AFTER_SIGNING, BEFORE_SIGNING, CONFUSED), *SIGNATURES]
 
 
 @pytest.mark.parametrize("scenario", [Scenario, rsa_scenario, pss_scenario, p384_scenario])

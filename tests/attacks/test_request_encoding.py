@@ -6,6 +6,8 @@ their content (P3). Each request here is signed as it is.
 """
 
 import pytest
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from common.csr import encode_request
 from common.errors import AttributeNotAllowed, RequestMalformed, SubjectNotAllowed, TooLarge
@@ -20,7 +22,7 @@ from tests.attacks.requests import (
     forgery,
     rewritten,
 )
-from tests.attacks.runner import Attack, assert_issued, assert_refused
+from tests.attacks.runner import Attack, Table, assert_issued, assert_refused, attacks
 from tests.builders.forgery import (
     ECDSA_SHA256,
     FALSE,
@@ -33,6 +35,7 @@ from tests.builders.forgery import (
     SEQUENCE,
     SET,
     UTF8,
+    VERSION_1,
     extension,
     extension_request,
     rdn,
@@ -113,6 +116,14 @@ def octets(scenario: Scenario) -> None:
     scenario.request_der = good[:at] + b"\4" + good[at + 1 :]
 
 
+def no_attributes(scenario: Scenario) -> None:
+    """Leave out the attributes, instead of encoding none."""
+    info = tlv(SEQUENCE, VERSION_1, SUBJECT, spki_of(scenario.kubelet_key))
+    assert isinstance(scenario.kubelet_key, ec.EllipticCurvePrivateKey)
+    bits = b"\0" + scenario.kubelet_key.sign(info, ec.ECDSA(hashes.SHA256()))
+    scenario.request_der = tlv(SEQUENCE, info, ECDSA_SHA256, tlv(0x03, bits))
+
+
 def nothing(scenario: Scenario) -> Csr:
     """Send an empty block."""
     return scenario.answer_csr(
@@ -139,214 +150,101 @@ def key_algorithm_in_a_set(scenario: Scenario) -> None:
     scenario.request_der = forgery(scenario, spki=edited).der()
 
 
-ATTACKS = [
-    Attack("P1", "request over 16 KiB", TooLarge, forged(trailing=bytes(16 * 1024))),
-    Attack("P3", "nothing", RequestMalformed, nothing),
-    Attack("P3", "one byte", RequestMalformed, rewritten(lambda _: b"\x30")),
-    Attack("P3", "trailing byte", RequestMalformed, rewritten(lambda d: d + b"\0")),
-    Attack("P3", "another request after it", RequestMalformed, rewritten(lambda d: d + d)),
-    Attack("P3", "last byte missing", RequestMalformed, rewritten(lambda d: d[:-1])),
-    Attack(
-        "P3",
-        "length of three bytes for two",
-        RequestMalformed,
-        rewritten(lambda d: resized(d, b"\x30\x83\0" + d[2:4])),
-    ),
-    Attack(
-        "P3",
-        "indefinite length",
-        RequestMalformed,
-        rewritten(lambda d: resized(d, b"\x30\x80") + b"\0\0"),
-    ),
-    Attack(
-        "P3",
-        "length of four gigabytes",
-        RequestMalformed,
-        rewritten(lambda d: resized(d, b"\x30\x84\xff\xff\xff\xff")),
-    ),
-    Attack(
-        "P3",
-        "length of 127 bytes",
-        RequestMalformed,
-        rewritten(lambda d: resized(d, b"\x30\xff" + b"\xff" * 127)),
-    ),
-    Attack("P3", "SET for SEQUENCE", RequestMalformed, rewritten(lambda d: b"\x31" + d[1:])),
-    Attack("P3", "tag of two bytes", RequestMalformed, rewritten(lambda d: b"\x3f\x10" + d[1:])),
-    Attack("P3", "application tag", RequestMalformed, rewritten(lambda d: b"\x70" + d[1:])),
-    Attack("P3", "primitive SEQUENCE", RequestMalformed, rewritten(lambda d: b"\x10" + d[1:])),
-    Attack("P3", "an element after the signature", RequestMalformed, forged(trailing=b"\5\0")),
-    Attack("P3", "signature with an unused bit", RequestMalformed, unused_bit),
-    Attack("P3", "signature in an OCTET STRING", RequestMalformed, octets),
-    Attack("P3", "version 2", RequestMalformed, forged(version="020101")),
-    Attack("P3", "version -1", RequestMalformed, forged(version="0201ff")),
-    Attack("P3", "version in two bytes", RequestMalformed, forged(version="02020000")),
-    Attack("P3", "empty version", RequestMalformed, forged(version="0200")),
-    Attack("P3", "NULL for a version", RequestMalformed, forged(version="0500")),
-    Attack("P3", "version 0 as ENUMERATED", RequestMalformed, forged(version="0a0100")),
-    Attack("P3", "long length of the name", RequestMalformed, forged(subject=long_length(SUBJECT))),
-    Attack(
-        "P3", "padded length of the name", RequestMalformed, forged(subject=padded_length(SUBJECT))
-    ),
-    Attack(
-        "P3", "indefinite length of the name", RequestMalformed, forged(subject=indefinite(SUBJECT))
-    ),
-    Attack(
-        "P3",
-        "long length of the CN",
-        RequestMalformed,
-        forged(subject=cn_of(long_length(tlv(UTF8, NAME)))),
-    ),
-    Attack(
-        "P4",
-        "CN of two pieces",
-        SubjectNotAllowed,
-        forged(subject=cn_of(tlv(0x2C, tlv(UTF8, b"system:node:"), tlv(UTF8, NODE.encode())))),
-    ),
-    Attack(
-        "P3",
-        "CN with bytes that are no UTF-8",
-        RequestMalformed,
-        forged(subject=cn_of(tlv(UTF8, NAME + b"\xff"))),
-    ),
-    Attack(
-        "P3",
-        "CN in overlong UTF-8",
-        RequestMalformed,
-        forged(subject=cn_of(tlv(UTF8, NAME[:-1] + b"\xc1\xa5"))),
-    ),
-    Attack(
-        "P3",
-        "CN with a surrogate",
-        RequestMalformed,
-        forged(subject=cn_of(tlv(UTF8, NAME + b"\xed\xa0\x80"))),
-    ),
-    Attack(
-        "P3",
-        "PrintableString with a wrong character",
-        RequestMalformed,
-        forged(subject=cn_of(tlv(PRINTABLE, NAME + b"*"))),
-    ),
-    Attack(
-        "P3",
-        "attribute type with a leading zero digit",
-        RequestMalformed,
-        forged(subject=cn_of(tlv(UTF8, NAME), "0604" + "55800403")),
-    ),
-    Attack(
-        "P3",
-        "attribute type that does not end",
-        RequestMalformed,
-        forged(subject=cn_of(tlv(UTF8, NAME), "0603550483")),
-    ),
-    Attack(
-        "P3",
-        "empty attribute type",
-        RequestMalformed,
-        forged(subject=cn_of(tlv(UTF8, NAME), "0600")),
-    ),
-    Attack(
-        "P3",
-        "attribute without a value",
-        RequestMalformed,
-        forged(subject=subject(O_RDN, rdn(tlv(SEQUENCE, OID_CN)))),
-    ),
-    Attack(
-        "P3",
-        "attribute with two values",
-        RequestMalformed,
-        forged(
+TABLE: Table = {
+    TooLarge: {"request over 16 KiB": forged(trailing=bytes(16 * 1024))},
+    RequestMalformed: {
+        "nothing": nothing,
+        "one byte": rewritten(lambda _: b"\x30"),
+        "trailing byte": rewritten(lambda d: d + b"\0"),
+        "another request after it": rewritten(lambda d: d + d),
+        "last byte missing": rewritten(lambda d: d[:-1]),
+        "length of three bytes for two": rewritten(lambda d: resized(d, b"\x30\x83\0" + d[2:4])),
+        "indefinite length": rewritten(lambda d: resized(d, b"\x30\x80") + b"\0\0"),
+        "length of four gigabytes": rewritten(lambda d: resized(d, b"\x30\x84\xff\xff\xff\xff")),
+        "length of 127 bytes": rewritten(lambda d: resized(d, b"\x30\xff" + b"\xff" * 127)),
+        "SET for SEQUENCE": rewritten(lambda d: b"\x31" + d[1:]),
+        "tag of two bytes": rewritten(lambda d: b"\x3f\x10" + d[1:]),
+        "application tag": rewritten(lambda d: b"\x70" + d[1:]),
+        "primitive SEQUENCE": rewritten(lambda d: b"\x10" + d[1:]),
+        "an element after the signature": forged(trailing=b"\5\0"),
+        "signature with an unused bit": unused_bit,
+        "signature in an OCTET STRING": octets,
+        "version 2": forged(version="020101"),
+        "version -1": forged(version="0201ff"),
+        "version in two bytes": forged(version="02020000"),
+        "empty version": forged(version="0200"),
+        "NULL for a version": forged(version="0500"),
+        "version 0 as ENUMERATED": forged(version="0a0100"),
+        "long length of the name": forged(subject=long_length(SUBJECT)),
+        "padded length of the name": forged(subject=padded_length(SUBJECT)),
+        "indefinite length of the name": forged(subject=indefinite(SUBJECT)),
+        "long length of the CN": forged(subject=cn_of(long_length(tlv(UTF8, NAME)))),
+        "CN with bytes that are no UTF-8": forged(subject=cn_of(tlv(UTF8, NAME + b"\xff"))),
+        "CN in overlong UTF-8": forged(subject=cn_of(tlv(UTF8, NAME[:-1] + b"\xc1\xa5"))),
+        "CN with a surrogate": forged(subject=cn_of(tlv(UTF8, NAME + b"\xed\xa0\x80"))),
+        "PrintableString with a wrong character": forged(
+            subject=cn_of(tlv(PRINTABLE, NAME + b"*"))
+        ),
+        "attribute type with a leading zero digit": forged(
+            subject=cn_of(tlv(UTF8, NAME), "0604" + "55800403")
+        ),
+        "attribute type that does not end": forged(subject=cn_of(tlv(UTF8, NAME), "0603550483")),
+        "empty attribute type": forged(subject=cn_of(tlv(UTF8, NAME), "0600")),
+        "attribute without a value": forged(subject=subject(O_RDN, rdn(tlv(SEQUENCE, OID_CN)))),
+        "attribute with two values": forged(
             subject=subject(O_RDN, rdn(tlv(SEQUENCE, OID_CN, tlv(UTF8, NAME), tlv(UTF8, b"x"))))
         ),
-    ),
-    Attack("P3", "empty RDN", RequestMalformed, forged(subject=subject(O_RDN, rdn(CN), tlv(SET)))),
-    Attack(
-        "P3",
-        "SEQUENCE for an RDN",
-        RequestMalformed,
-        forged(subject=subject(O_RDN, tlv(SEQUENCE, CN))),
-    ),
-    Attack("P3", "RDN out of order", RequestMalformed, unsorted),
-    Attack("P3", "NULL for a name", RequestMalformed, forged(subject=b"\5\0")),
-    Attack("P3", "string for a name", RequestMalformed, forged(subject=tlv(UTF8, NAME))),
-    Attack("P3", "NULL among the attributes", RequestMalformed, forged(attributes=(b"\5\0",))),
-    Attack(
-        "P3",
-        "long length of the attributes",
-        RequestMalformed,
-        forged(attributes=(long_length(tlv(SEQUENCE, OID_EXTENSION_REQUEST, tlv(SET))),)),
-    ),
-    Attack(
-        "P3",
-        "attribute without values",
-        RequestMalformed,
-        forged(attributes=(tlv(SEQUENCE, OID_EXTENSION_REQUEST),)),
-    ),
-    Attack("P3", "no extensions", RequestMalformed, forged(attributes=(extension_request(),))),
-    Attack(
-        "P3",
-        "explicit default of criticality",
-        RequestMalformed,
-        forged(attributes=extended(extension(OID_PROVIDER_ID, tlv(UTF8, b"x"), FALSE))),
-    ),
-    Attack(
-        "P3",
-        "criticality 1",
-        RequestMalformed,
-        forged(attributes=extended(extension(OID_PROVIDER_ID, tlv(UTF8, b"x"), "010101"))),
-    ),
-    Attack(
-        "P3",
-        "criticality of two bytes",
-        RequestMalformed,
-        forged(attributes=extended(extension(OID_PROVIDER_ID, tlv(UTF8, b"x"), "0102ffff"))),
-    ),
-    Attack(
-        "P3",
-        "criticality as INTEGER",
-        RequestMalformed,
-        forged(attributes=extended(extension(OID_PROVIDER_ID, tlv(UTF8, b"x"), "0201ff"))),
-    ),
-    Attack(
-        "P3",
-        "extension value in no OCTET STRING",
-        RequestMalformed,
-        forged(attributes=extended(tlv(SEQUENCE, OID_PROVIDER_ID, tlv(UTF8, b"x")))),
-    ),
-    Attack(
-        "P3",
-        "extension value in pieces",
-        RequestMalformed,
-        forged(
+        "empty RDN": forged(subject=subject(O_RDN, rdn(CN), tlv(SET))),
+        "SEQUENCE for an RDN": forged(subject=subject(O_RDN, tlv(SEQUENCE, CN))),
+        "RDN out of order": unsorted,
+        "NULL for a name": forged(subject=b"\5\0"),
+        "string for a name": forged(subject=tlv(UTF8, NAME)),
+        "attributes left out": no_attributes,
+        "NULL among the attributes": forged(attributes=(b"\5\0",)),
+        "long length of the attributes": forged(
+            attributes=(long_length(tlv(SEQUENCE, OID_EXTENSION_REQUEST, tlv(SET))),)
+        ),
+        "attribute without values": forged(attributes=(tlv(SEQUENCE, OID_EXTENSION_REQUEST),)),
+        "no extensions": forged(attributes=(extension_request(),)),
+        "explicit default of criticality": forged(
+            attributes=extended(extension(OID_PROVIDER_ID, tlv(UTF8, b"x"), FALSE))
+        ),
+        "criticality 1": forged(
+            attributes=extended(extension(OID_PROVIDER_ID, tlv(UTF8, b"x"), "010101"))
+        ),
+        "criticality of two bytes": forged(
+            attributes=extended(extension(OID_PROVIDER_ID, tlv(UTF8, b"x"), "0102ffff"))
+        ),
+        "criticality as INTEGER": forged(
+            attributes=extended(extension(OID_PROVIDER_ID, tlv(UTF8, b"x"), "0201ff"))
+        ),
+        "extension value in no OCTET STRING": forged(
+            attributes=extended(tlv(SEQUENCE, OID_PROVIDER_ID, tlv(UTF8, b"x")))
+        ),
+        "extension value in pieces": forged(
             attributes=extended(
                 tlv(SEQUENCE, OID_PROVIDER_ID, tlv(0x24, tlv(0x04, tlv(UTF8, b"x"))))
             )
         ),
-    ),
-    Attack(
-        "P3",
-        "extension of four parts",
-        RequestMalformed,
-        forged(
+        "extension of four parts": forged(
             attributes=extended(
                 tlv(SEQUENCE, OID_PROVIDER_ID, "0101ff", tlv(0x04, b""), tlv(0x04, b""))
             )
         ),
-    ),
-    Attack(
-        "P5",
-        "nested a thousand deep",
-        AttributeNotAllowed,
-        forged(attributes=(*ATTRIBUTES, depth(1000))),
-    ),
-    Attack(
-        "P3",
-        "signature algorithm with a long length",
-        RequestMalformed,
-        forged(algorithm=long_length(bytes.fromhex(ECDSA_SHA256)).hex()),
-    ),
-    Attack("P3", "signature algorithm in a SET", RequestMalformed, forged(algorithm=IN_A_SET)),
-    Attack("P3", "key algorithm in a SET", RequestMalformed, key_algorithm_in_a_set),
-]
+        "signature algorithm with a long length": forged(
+            algorithm=long_length(bytes.fromhex(ECDSA_SHA256)).hex()
+        ),
+        "signature algorithm in a SET": forged(algorithm=IN_A_SET),
+        "key algorithm in a SET": key_algorithm_in_a_set,
+    },
+    SubjectNotAllowed: {
+        "CN of two pieces": forged(
+            subject=cn_of(tlv(0x2C, tlv(UTF8, b"system:node:"), tlv(UTF8, NODE.encode())))
+        )
+    },
+    AttributeNotAllowed: {"nested a thousand deep": forged(attributes=(*ATTRIBUTES, depth(1000)))},
+}
+ATTACKS = attacks(TABLE)
 
 
 def test_the_good_case_passes() -> None:

@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import (
 from common.errors import RequestKeyNotAllowed, RequestMalformed, RequestSignatureInvalid
 from signer.errors import RequestKeyWeak
 from tests.attacks.requests import forged, forgery, rewritten
-from tests.attacks.runner import Attack, Mutation, assert_issued, assert_refused
+from tests.attacks.runner import Attack, Mutation, Table, assert_issued, assert_refused, attacks
 from tests.builders import der, odd_rsa
 from tests.builders.forgery import RSA_SHA256, SEQUENCE, spki_of, tlv
 from tests.builders.odd_rsa import OddRsa
@@ -81,6 +81,15 @@ def point(encoded: Callable[[bytes, bytes], bytes]) -> Mutation:
     return mutate
 
 
+def unused_bit(scenario: Scenario) -> None:
+    """Declare the key's last bit, which is zero, unused."""
+    scenario.kubelet_key = ec.derive_private_key(3, P256)
+    good = spki_of(scenario.kubelet_key)[-65:]
+    assert good[-1] & 1 == 0
+    spki = tlv(SEQUENCE, EC_ALGORITHM, tlv(0x03, b"\1", good))
+    scenario.request_der = forgery(scenario, spki=spki).der()
+
+
 def flipped(coordinate: bytes) -> bytes:
     """Use a point that is not on the curve."""
     return coordinate[:-1] + bytes([coordinate[-1] ^ 1])
@@ -94,6 +103,16 @@ def compressed(x: bytes, y: bytes) -> bytes:
 def hybrid(x: bytes, y: bytes) -> bytes:
     """Encode a hybrid point (X9.62)."""
     return bytes([6 + y[-1] % 2]) + x + y
+
+
+def of_scalar(scalar: int, mutate: Mutation) -> Mutation:
+    """Use the key of this scalar: 2 has an odd y on P-256, 3 an even one."""
+
+    def mutate_key(scenario: Scenario) -> None:
+        scenario.kubelet_key = ec.derive_private_key(scalar, P256)
+        mutate(scenario)
+
+    return mutate_key
 
 
 def spki_edit(edit: Callable[[bytes], bytes], *, by_rsa: bool = False) -> Mutation:
@@ -259,230 +278,104 @@ def p384_scenario() -> Scenario:
     return Scenario(kubelet_key=ec.derive_private_key(0x7654321, ec.SECP384R1()))
 
 
-KEYS = [
-    Attack("P3", "ROCA (CVE-2017-15361)", RequestKeyWeak, odd(odd_rsa.ROCA)),
-    Attack("P3", "close primes (CVE-2022-26320)", RequestKeyWeak, odd(odd_rsa.CLOSE_PRIMES)),
-    Attack("P3", "square modulus", RequestKeyWeak, odd(odd_rsa.SQUARE)),
-    Attack("P3", "small factor", RequestKeyWeak, odd(odd_rsa.SMALL_FACTOR)),
-    Attack("P3", "even modulus", RequestKeyNotAllowed, odd(odd_rsa.EVEN)),
-    Attack("P3", "private key 1 on P-256", RequestKeyWeak, on_curve(P256, 1)),
-    Attack("P3", "private key n - 1 on P-256", RequestKeyWeak, on_curve(P256, ORDER - 1)),
-    Attack(
-        "P3",
-        "private key 1 on P-384",
-        RequestKeyWeak,
-        on_curve(ec.SECP384R1(), 1),
-    ),
-    Attack("P3", "exponent 1", RequestKeyNotAllowed, odd(odd_rsa.EXPONENT_1)),
-    Attack("P3", "exponent 3", RequestKeyNotAllowed, odd(odd_rsa.EXPONENT_3)),
-    Attack("P3", "exponent 65539", RequestKeyNotAllowed, odd(odd_rsa.EXPONENT_65539)),
-    Attack("P3", "RSA of 1024 bits", RequestKeyNotAllowed, odd(odd_rsa.BITS_1024)),
-    Attack("P3", "RSA of 2040 bits", RequestKeyNotAllowed, odd(odd_rsa.BITS_2040)),
-    Attack("P3", "RSA of 4104 bits", RequestKeyNotAllowed, odd(odd_rsa.BITS_4104)),
-    Attack("P3", "P-224", RequestKeyNotAllowed, on_curve(ec.SECP224R1())),
-    Attack("P3", "P-192", RequestKeyNotAllowed, on_curve(ec.SECP192R1())),
-    Attack("P3", "P-521", RequestKeyNotAllowed, on_curve(ec.SECP521R1())),
-    Attack("P3", "secp256k1", RequestKeyNotAllowed, on_curve(ec.SECP256K1())),
-    Attack("P3", "brainpoolP256r1", RequestKeyNotAllowed, on_curve(ec.BrainpoolP256R1())),
-    Attack(
-        "P3",
-        "Ed25519",
-        RequestKeyNotAllowed,
-        edwards(ed25519.Ed25519PrivateKey.from_private_bytes(bytes(32)), ED25519_SIGNATURE),
-    ),
-    Attack(
-        "P3",
-        "Ed448",
-        RequestKeyNotAllowed,
-        edwards(ed448.Ed448PrivateKey.from_private_bytes(bytes(57)), ED448_SIGNATURE),
-    ),
-    Attack("P3", "X25519", RequestKeyNotAllowed, agreement_key),
-    Attack("P3", "DSA", RequestKeyNotAllowed, with_dsa),
-    Attack(
-        "P3",
-        "point not on the curve",
-        RequestKeyNotAllowed,
-        point(lambda x, y: b"\4" + x + flipped(y)),
-    ),
-    Attack("P3", "point on no curve", RequestKeyNotAllowed, point(lambda *_: b"\4" + bytes(64))),
-    Attack("P3", "point at infinity", RequestKeyNotAllowed, point(lambda *_: b"\0")),
-    Attack("P3", "empty point", RequestKeyNotAllowed, point(lambda *_: b"")),
-    Attack(
-        "P3",
-        "coordinate over the prime",
-        RequestKeyNotAllowed,
-        point(lambda _, y: b"\4" + b"\xff" * 32 + y),
-    ),
-    Attack("P3", "half a point", RequestKeyNotAllowed, point(lambda x, _: b"\4" + x)),
-    Attack(
-        "P3",
-        "longer coordinates",
-        RequestKeyNotAllowed,
-        point(lambda x, y: b"\4\0" + x + b"\0" + y),
-    ),
-    Attack("P3", "compressed point", RequestMalformed, point(compressed)),
-    Attack("P3", "hybrid point", RequestMalformed, point(hybrid)),
-    Attack(
-        "P3",
-        "another curve's name over the point",
-        RequestKeyNotAllowed,
-        spki_edit(algorithm_of(ID_EC, "06052b8104000a")),
-    ),
-    Attack(
-        "P3",
-        "curve by explicit parameters",
-        RequestKeyNotAllowed,
-        spki_edit(algorithm_of(ID_EC, EXPLICIT_P256)),
-    ),
-    Attack("P3", "no curve named", RequestKeyNotAllowed, spki_edit(algorithm_of(ID_EC))),
-    Attack("P3", "NULL for a curve", RequestKeyNotAllowed, spki_edit(algorithm_of(ID_EC, "0500"))),
-    Attack(
-        "P3",
-        "RSA key without NULL",
-        RequestKeyNotAllowed,
-        spki_edit(algorithm_of("06092a864886f70d010101"), by_rsa=True),
-    ),
-    Attack(
-        "P3",
-        "RSA key for OAEP alone",
-        RequestKeyNotAllowed,
-        spki_edit(hexed("0101010500", "0101070500"), by_rsa=True),
-    ),
-    Attack(
-        "P3",
-        "RSA key for PSS alone",
-        RequestKeyNotAllowed,
-        spki_edit(hexed("0101010500", "01010a0500"), by_rsa=True),
-    ),
-    Attack(
-        "P3",
-        "modulus with a needless zero",
-        RequestKeyNotAllowed,
-        spki_edit(padded_modulus, by_rsa=True),
-    ),
-    Attack(
-        "P3", "negative modulus", RequestKeyNotAllowed, spki_edit(negative_modulus, by_rsa=True)
-    ),
-    Attack(
-        "P3",
-        "negative modulus of 2048 bits, odd",
-        RequestKeyNotAllowed,
-        spki_edit(negative_odd_modulus, by_rsa=True),
-    ),
-    Attack(
-        "P3",
-        "RSA numbers as an EC point",
-        RequestKeyNotAllowed,
-        spki_edit(algorithm_of(ID_EC, "06082a8648ce3d030107"), by_rsa=True),
-    ),
-    Attack(
-        "P3",
-        "an EC point as RSA numbers",
-        RequestKeyNotAllowed,
-        spki_edit(algorithm_of("06092a864886f70d010101", "0500")),
-    ),
-]
+KEYS: Table = {
+    RequestKeyWeak: {
+        "ROCA (CVE-2017-15361)": odd(odd_rsa.ROCA),
+        "close primes (CVE-2022-26320)": odd(odd_rsa.CLOSE_PRIMES),
+        "square modulus": odd(odd_rsa.SQUARE),
+        "small factor": odd(odd_rsa.SMALL_FACTOR),
+        "private key 1 on P-256": on_curve(P256, 1),
+        "private key n - 1 on P-256": on_curve(P256, ORDER - 1),
+        "private key 1 on P-384": on_curve(ec.SECP384R1(), 1),
+    },
+    RequestKeyNotAllowed: {
+        "even modulus": odd(odd_rsa.EVEN),
+        "exponent 1": odd(odd_rsa.EXPONENT_1),
+        "exponent 3": odd(odd_rsa.EXPONENT_3),
+        "exponent 65539": odd(odd_rsa.EXPONENT_65539),
+        "RSA of 1024 bits": odd(odd_rsa.BITS_1024),
+        "RSA of 2040 bits": odd(odd_rsa.BITS_2040),
+        "RSA of 4097 bits": odd(odd_rsa.BITS_4097),
+        "RSA of 4104 bits": odd(odd_rsa.BITS_4104),
+        "P-224": on_curve(ec.SECP224R1()),
+        "P-192": on_curve(ec.SECP192R1()),
+        "P-521": on_curve(ec.SECP521R1()),
+        "secp256k1": on_curve(ec.SECP256K1()),
+        "brainpoolP256r1": on_curve(ec.BrainpoolP256R1()),
+        "Ed25519": edwards(
+            ed25519.Ed25519PrivateKey.from_private_bytes(bytes(32)), ED25519_SIGNATURE
+        ),
+        "Ed448": edwards(ed448.Ed448PrivateKey.from_private_bytes(bytes(57)), ED448_SIGNATURE),
+        "X25519": agreement_key,
+        "DSA": with_dsa,
+        "point not on the curve": point(lambda x, y: b"\4" + x + flipped(y)),
+        "point on no curve": point(lambda *_: b"\4" + bytes(64)),
+        "point at infinity": point(lambda *_: b"\0"),
+        "empty point": point(lambda *_: b""),
+        "coordinate over the prime": point(lambda _, y: b"\4" + b"\xff" * 32 + y),
+        "half a point": point(lambda x, _: b"\4" + x),
+        "longer coordinates": point(lambda x, y: b"\4\0" + x + b"\0" + y),
+        "another curve's name over the point": spki_edit(algorithm_of(ID_EC, "06052b8104000a")),
+        "curve by explicit parameters": spki_edit(algorithm_of(ID_EC, EXPLICIT_P256)),
+        "no curve named": spki_edit(algorithm_of(ID_EC)),
+        "NULL for a curve": spki_edit(algorithm_of(ID_EC, "0500")),
+        "RSA key without NULL": spki_edit(algorithm_of("06092a864886f70d010101"), by_rsa=True),
+        "RSA key for OAEP alone": spki_edit(hexed("0101010500", "0101070500"), by_rsa=True),
+        "RSA key for PSS alone": spki_edit(hexed("0101010500", "01010a0500"), by_rsa=True),
+        "modulus with a needless zero": spki_edit(padded_modulus, by_rsa=True),
+        "negative modulus": spki_edit(negative_modulus, by_rsa=True),
+        "negative modulus of 2048 bits, odd": spki_edit(negative_odd_modulus, by_rsa=True),
+        "RSA numbers as an EC point": spki_edit(
+            algorithm_of(ID_EC, "06082a8648ce3d030107"), by_rsa=True
+        ),
+        "an EC point as RSA numbers": spki_edit(algorithm_of("06092a864886f70d010101", "0500")),
+    },
+    RequestMalformed: {
+        **{
+            f"{form.__name__} point of {what} y": of_scalar(scalar, point(form))
+            for form in (compressed, hybrid)
+            for what, scalar in {"odd": 2, "even": 3}.items()
+        },
+        "point with an unused bit": unused_bit,
+    },
+}
 
-SIGNATURES = [
-    Attack("P3", "another party's key", RequestSignatureInvalid, foreign_key),
-    Attack("P3", "signature of another request", RequestSignatureInvalid, foreign_signature),
-    Attack(
-        "P3",
-        "subject changed after signing",
-        RequestSignatureInvalid,
-        rewritten(lambda d: d.replace(b"node-1.example", b"node-2.example")),
-    ),
-    Attack(
-        "P3",
-        "provider ID changed after signing",
-        RequestSignatureInvalid,
-        rewritten(lambda d: d.replace(b"rack-1/slot-1", b"rack-1/slot-2")),
-    ),
-    Attack("P3", "ECDSA with SHA-1", RequestSignatureInvalid, signs_with(SHA1, ECDSA["SHA-1"])),
-    Attack(
-        "P3", "ECDSA with NULL", RequestSignatureInvalid, relabelled(ECDSA["SHA-256 with NULL"])
-    ),
-    Attack("P3", "another hash named", RequestSignatureInvalid, relabelled(ECDSA_SHA384)),
-    Attack("P3", "RSA named over an EC key", RequestSignatureInvalid, relabelled(RSA_SHA256)),
-    Attack("P3", "ECDSA named over an RSA key", RequestSignatureInvalid, confused),
-    Attack(
-        "P3", "Ed25519 named over an EC key", RequestSignatureInvalid, relabelled(ED25519_SIGNATURE)
-    ),
-    Attack(
-        "P3",
-        "RSA with SHA-1",
-        RequestSignatureInvalid,
-        signs_with(SHA1, RSA_SHA1, by_rsa=True),
-    ),
-    Attack(
-        "P3",
-        "RSA with MD5",
-        RequestSignatureInvalid,
-        signs_with(MD5, RSA_MD5, by_rsa=True),
-    ),
-    Attack(
-        "P3",
-        "RSA without NULL",
-        RequestSignatureInvalid,
-        signs_with(hashes.SHA256(), RSA_WITHOUT_NULL, by_rsa=True),
-    ),
-    Attack(
-        "P3",
-        "RSASSA-PSS",
-        RequestSignatureInvalid,
-        signs_with(hashes.SHA256(), RSA_PSS, pss=True, by_rsa=True),
-    ),
-    Attack(
-        "P3",
-        "PSS padding named PKCS#1",
-        RequestSignatureInvalid,
-        signs_with(hashes.SHA256(), RSA_SHA256, pss=True, by_rsa=True),
-    ),
-    Attack(
-        "P3",
-        "r = s = 0 (CVE-2022-21449)",
-        RequestSignatureInvalid,
-        signature(lambda *_: encode_dss_signature(0, 0)),
-    ),
-    Attack(
-        "P3",
-        "r = n, s = n",
-        RequestSignatureInvalid,
-        signature(lambda *_: encode_dss_signature(ORDER, ORDER)),
-    ),
-    Attack(
-        "P3",
-        "r + n",
-        RequestSignatureInvalid,
-        signature(lambda r, s: encode_dss_signature(r + ORDER, s)),
-    ),
-    Attack(
-        "P3",
-        "signature as r and s alone",
-        RequestSignatureInvalid,
-        signature(lambda r, s: r.to_bytes(32, "big") + s.to_bytes(32, "big")),
-    ),
-    Attack(
-        "P3",
-        "trailing byte after s",
-        RequestSignatureInvalid,
-        signature(lambda r, s: encode_dss_signature(r, s) + b"\0"),
-    ),
-    Attack(
-        "P3",
-        "needless zero before r",
-        RequestSignatureInvalid,
-        signature(lambda r, s: tlv(SEQUENCE, integer(r, b"\0"), integer(s))),
-    ),
-    Attack(
-        "P3",
-        "third integer",
-        RequestSignatureInvalid,
-        signature(lambda r, s: tlv(SEQUENCE, integer(r), integer(s), integer(0))),
-    ),
-    Attack("P3", "empty signature", RequestSignatureInvalid, signature(lambda *_: b"")),
-]
-ATTACKS = KEYS + SIGNATURES
+SIGNATURES: Table = {
+    RequestSignatureInvalid: {
+        "another party's key": foreign_key,
+        "signature of another request": foreign_signature,
+        "subject changed after signing": rewritten(
+            lambda d: d.replace(b"node-1.example", b"node-2.example")
+        ),
+        "provider ID changed after signing": rewritten(
+            lambda d: d.replace(b"rack-1/slot-1", b"rack-1/slot-2")
+        ),
+        "ECDSA with SHA-1": signs_with(SHA1, ECDSA["SHA-1"]),
+        "ECDSA with NULL": relabelled(ECDSA["SHA-256 with NULL"]),
+        "another hash named": relabelled(ECDSA_SHA384),
+        "RSA named over an EC key": relabelled(RSA_SHA256),
+        "ECDSA named over an RSA key": confused,
+        "Ed25519 named over an EC key": relabelled(ED25519_SIGNATURE),
+        "RSA with SHA-1": signs_with(SHA1, RSA_SHA1, by_rsa=True),
+        "RSA with MD5": signs_with(MD5, RSA_MD5, by_rsa=True),
+        "RSA without NULL": signs_with(hashes.SHA256(), RSA_WITHOUT_NULL, by_rsa=True),
+        "RSASSA-PSS": signs_with(hashes.SHA256(), RSA_PSS, pss=True, by_rsa=True),
+        "PSS padding named PKCS#1": signs_with(hashes.SHA256(), RSA_SHA256, pss=True, by_rsa=True),
+        "r = s = 0 (CVE-2022-21449)": signature(lambda *_: encode_dss_signature(0, 0)),
+        "r = n, s = n": signature(lambda *_: encode_dss_signature(ORDER, ORDER)),
+        "r + n": signature(lambda r, s: encode_dss_signature(r + ORDER, s)),
+        "signature as r and s alone": signature(
+            lambda r, s: r.to_bytes(32, "big") + s.to_bytes(32, "big")
+        ),
+        "trailing byte after s": signature(lambda r, s: encode_dss_signature(r, s) + b"\0"),
+        "needless zero before r": signature(
+            lambda r, s: tlv(SEQUENCE, integer(r, b"\0"), integer(s))
+        ),
+        "third integer": signature(lambda r, s: tlv(SEQUENCE, integer(r), integer(s), integer(0))),
+        "empty signature": signature(lambda *_: b""),
+    },
+}
+ATTACKS = attacks(KEYS, SIGNATURES)
 
 
 @pytest.mark.parametrize("scenario", [Scenario, rsa_scenario, p384_scenario])

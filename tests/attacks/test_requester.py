@@ -27,13 +27,7 @@ from signer.errors import (
 )
 from signer.model import Condition, Csr
 from signer.policy import AutoApproveBindings, KubeletServingMode, PolicyMode
-from tests.attacks.runner import (
-    Attack,
-    Mutation,
-    assert_issued,
-    assert_refused,
-    reconcile_once,
-)
+from tests.attacks.runner import Attack, Mutation, assert_issued, assert_refused, reconcile_once
 from tests.attacks.scenarios import renewal
 from tests.builders.kube_objects import INSECURE_CLIENT_SIGNER
 from tests.builders.scenario import NODE, Scenario
@@ -120,74 +114,64 @@ def of_other_groups(scenario: Scenario) -> None:
 
 
 OURS = [
-    Attack("R0", "a cluster that did not opt in", NotOptedIn, cluster(client_signers=frozenset())),
+    Attack("a cluster that did not opt in", NotOptedIn, cluster(client_signers=frozenset())),
     Attack(
-        "R0",
         "a cluster of the insecure signer",
         NotOptedIn,
         cluster(client_signers=frozenset({INSECURE_CLIENT_SIGNER})),
     ),
     Attack(
-        "R0",
         "the insecure signer besides",
         MultipleClientSigners,
         cluster(client_signers=frozenset({CLIENT_SIGNER, INSECURE_CLIENT_SIGNER})),
     ),
     Attack(
-        "R0",
         "a forgotten auto-approving binding",
         AutoApproveBindingPresent,
         cluster(auto_approve_bindings=frozenset({"kubeadm:node-autoapprove-bootstrap"})),
     ),
     Attack(
-        "R0",
         "a forgotten binding for renewals",
         AutoApproveBindingPresent,
         cluster(auto_approve_bindings=frozenset({"kubeadm:node-autoapprove-certificate-rotation"})),
         renewal,
     ),
     Attack(
-        "R0",
         "a forgotten binding that is not removed",
         AutoApproveBindingPresent,
         waiting_for_bindings,
     ),
-    Attack("R0", "an attestation under ServingOnly", ServingOnly, under_serving_only),
-    Attack("R0", "a renewal under ServingOnly", ServingOnly, under_serving_only, renewal),
+    Attack("an attestation under ServingOnly", ServingOnly, under_serving_only),
+    Attack("a renewal under ServingOnly", ServingOnly, under_serving_only, renewal),
     Attack(
-        "R0",
         "our serving signer under ServingOnly",
         ServingOnly,
         under_serving_only,
         serving_scenario,
     ),
-    Attack("R1", "the insecure signer", NotOurSigner, to(INSECURE_CLIENT_SIGNER)),
+    Attack("the insecure signer", NotOurSigner, to(INSECURE_CLIENT_SIGNER)),
     Attack(
-        "R1",
         "the built-in client signer",
         NotOurSigner,
         to("kubernetes.io/kube-apiserver-client-kubelet"),
     ),
+    Attack("the signer for all clients", NotOurSigner, to("kubernetes.io/kube-apiserver-client")),
+    Attack("the legacy signer", NotOurSigner, to("kubernetes.io/legacy-unknown")),
+    Attack("our signer's name in capitals", NotOurSigner, to(CLIENT_SIGNER.upper())),
+    Attack("our signer's name and more", NotOurSigner, to(CLIENT_SIGNER + "-v2")),
     Attack(
-        "R1", "the signer for all clients", NotOurSigner, to("kubernetes.io/kube-apiserver-client")
-    ),
-    Attack("R1", "the legacy signer", NotOurSigner, to("kubernetes.io/legacy-unknown")),
-    Attack("R1", "our signer's name in capitals", NotOurSigner, to(CLIENT_SIGNER.upper())),
-    Attack("R1", "our signer's name and more", NotOurSigner, to(CLIENT_SIGNER + "-v2")),
-    Attack(
-        "R1",
         "the proposal's signer without a domain",
         NotOurSigner,
         to(CLIENT_SIGNER.replace("cluster.x-k8s.io", "cluster-x-k8s-io")),
     ),
-    Attack("R1", "no signer", NotOurSigner, to("")),
-    Attack("R1", "Denied", AlreadyDecided, with_condition("Denied")),
-    Attack("R1", "Failed", AlreadyDecided, with_condition("Failed")),
-    Attack("R1", "with a certificate", AlreadyDecided, changed(certificate=b"-----BEGIN")),
-    Attack("R1", "with an empty certificate", AlreadyDecided, changed(certificate=b"")),
+    Attack("no signer", NotOurSigner, to("")),
+    Attack("Denied", AlreadyDecided, with_condition("Denied")),
+    Attack("Failed", AlreadyDecided, with_condition("Failed")),
+    Attack("with a certificate", AlreadyDecided, changed(certificate=b"-----BEGIN")),
+    Attack("with an empty certificate", AlreadyDecided, changed(certificate=b"")),
 ]
 USAGES = [
-    Attack("R2", f"usages: {name}", UsagesNotAllowed, asked(*usages))
+    Attack(f"usages: {name}", UsagesNotAllowed, asked(*usages))
     for name, usages in {
         "none": (),
         "client auth alone": ("client auth",),
@@ -209,7 +193,7 @@ USAGES = [
         "of no name": (*CLIENT, ""),
     }.items()
 ] + [
-    Attack("R2", f"usages for serving: {name}", UsagesNotAllowed, asked(*usages), serving_scenario)
+    Attack(f"usages for serving: {name}", UsagesNotAllowed, asked(*usages), serving_scenario)
     for name, usages in {
         "those of clients": CLIENT,
         "client auth besides": (*SERVING, "client auth"),
@@ -217,7 +201,7 @@ USAGES = [
     }.items()
 ]
 REQUESTERS = [
-    Attack("R3", f"requester: {name}", RequesterNotAllowed, by(username, *groups))
+    Attack(f"requester: {name}", RequesterNotAllowed, by(username, *groups))
     for name, username, groups in (
         ("a user", "alice", EVERYBODY),
         ("an administrator", "kubernetes-admin", frozenset({"system:masters"})),
@@ -236,11 +220,8 @@ REQUESTERS = [
         ("no groups", "system:bootstrap:abcdef", ()),
     )
 ] + [
+    Attack("a group that is not a bootstrapper's any more", RequesterNotAllowed, of_other_groups),
     Attack(
-        "R3", "a group that is not a bootstrapper's any more", RequesterNotAllowed, of_other_groups
-    ),
-    Attack(
-        "R3",
         "a bootstrapper asks for serving",
         RequesterNotAllowed,
         as_bootstrapper,
@@ -249,7 +230,6 @@ REQUESTERS = [
 ]
 OTHER_NAMES = [
     Attack(
-        "M5",
         f"a node asks for {name}",
         RequesterNameMismatch,
         as_node_asking_for(requester),
@@ -281,7 +261,9 @@ def test_attack_is_refused(attack: Attack) -> None:
 def test_policy_can_ignore_the_built_in_serving_signer() -> None:
     """Requests to our own serving signer still pass."""
     scenario = serving_scenario()
-    scenario.policy = replace(scenario.policy, builtin_serving=KubeletServingMode.IGNORE)
+    scenario.policy = replace(
+        scenario.policy, serving=replace(scenario.policy.serving, builtin=KubeletServingMode.IGNORE)
+    )
     assert reconcile_once(scenario, scenario.answer_csr()).outcome == "issued"
     csr = scenario.answer_csr(signer_name=BUILTIN_SERVING_SIGNER)
     assert reconcile_once(scenario, csr).reason == "NotOurSigner"

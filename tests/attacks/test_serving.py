@@ -23,6 +23,8 @@ from signer.errors import (
     AddressOfControlPlane,
     AddressReserved,
     EndorsementKeyBanned,
+    EndorsementKeyReleased,
+    MachineNotFound,
     NodeNameMismatch,
     NodeNameUnknown,
     NodeOfAnotherMachine,
@@ -32,17 +34,12 @@ from signer.errors import (
     SubjectAltNameMissing,
     SubjectAltNameNotAllowed,
 )
-from signer.model import Address, Csr, Machine, Node, TrustBasis
+from signer.host_names import canonical_name
+from signer.model import Address, Csr, Machine, Node, Release, TrustBasis
 from signer.policy import PolicyMode
-from signer.verify.recognize import CsrKind
+from signer.verify.requests.recognize import CsrKind
 from tests.attacks.requests import PROVIDER_EXTENSION, forgery
-from tests.attacks.runner import (
-    Attack,
-    Mutation,
-    assert_issued,
-    assert_refused,
-    reconcile_once,
-)
+from tests.attacks.runner import Attack, Mutation, assert_issued, assert_refused, reconcile_once
 from tests.attacks.scenarios import OTHER_ID
 from tests.builders.forgery import (
     OID_SAN,
@@ -133,7 +130,7 @@ def control_plane(*hosts: str, asked: bytes) -> Mutation:
 
     def mutate(scenario: Scenario) -> None:
         given = tuple(Address(type="InternalIP", address=host) for host in hosts)
-        scenario.change_cluster(control_plane_hosts=frozenset(hosts))
+        scenario.change_cluster(control_plane_hosts=frozenset(map(canonical_name, hosts)))
         scenario.change_machine(addresses=(*scenario.machine.addresses, *given))
         mutation = asking(asked)
         mutation(scenario)
@@ -170,16 +167,13 @@ def builtin() -> Scenario:
 
 
 def attack(
-    check: str,
     name: str,
     reason: type[AttestationError],
     mutate: Mutation,
     scenario: Callable[[], Scenario] = serving,
 ) -> Attack:
     """Return an attack. Our own signer checks the names of answers only."""
-    return Attack(
-        check, name, reason, mutate if scenario is builtin else answered(mutate), scenario
-    )
+    return Attack(name, reason, mutate if scenario is builtin else answered(mutate), scenario)
 
 
 def answered(mutate: Mutation) -> Mutation:
@@ -194,11 +188,11 @@ def answered(mutate: Mutation) -> Mutation:
 
 FORMS = (
     [
-        attack("S1", "no extension", SubjectAltNameMissing, nothing),
-        attack("S1", "an empty extension", SubjectAltNameMissing, asking(alone=True)),
+        attack("no extension", SubjectAltNameMissing, nothing),
+        attack("an empty extension", SubjectAltNameMissing, asking(alone=True)),
     ]
     + [
-        attack("S1", name, SubjectAltNameNotAllowed, asking(value))
+        attack(name, SubjectAltNameNotAllowed, asking(value))
         for name, value in {
             "a wildcard": dns("*.example"),
             "a wildcard for everything": dns("*"),
@@ -240,7 +234,7 @@ FORMS = (
         }.items()
     ]
     + [
-        attack("P3", name, RequestMalformed, mutate)
+        attack(name, RequestMalformed, mutate)
         for name, mutate in {
             "an address of 5 bytes": asking(tlv(IP, b"\xc0\0\2\x0b\0")),
             "an address and a mask": asking(tlv(IP, b"\xc0\0\2\x0b\xff\xff\xff\0")),
@@ -260,7 +254,7 @@ FORMS = (
     ]
 )
 OWNERS = [
-    attack("S2", name, AddressNotOfMachine, asking(value))
+    attack(name, AddressNotOfMachine, asking(value))
     for name, value in {
         "another node's name": dns("node-2.example"),
         "the domain alone": dns("example"),
@@ -283,16 +277,15 @@ OWNERS = [
     }.items()
 ] + [
     attack(
-        "S2",
         "a stranger's name alone",
         AddressNotOfMachine,
         asking(dns("node-2.example"), alone=True),
     ),
-    attack("S2", "another node's address", AddressNotOfMachine, other_nodes_address),
+    attack("another node's address", AddressNotOfMachine, other_nodes_address),
 ]
 RESERVED = (
     [
-        attack("S3", name, AddressReserved, asking(value))
+        attack(name, AddressReserved, asking(value))
         for name, value in {
             "localhost": dns("localhost"),
             "the loopback address": ip("127.0.0.1"),
@@ -305,23 +298,27 @@ RESERVED = (
         }.items()
     ]
     + [
-        attack("S3", f"{text}, reported", AddressReserved, reported(("ExternalIP", text)))
+        attack(f"{text}, reported", AddressReserved, reported(("ExternalIP", text)))
         for text in (
             "127.0.0.1",
             "169.254.169.254",
             "fd00:ec2::254",
-            "224.0.0.1",
-            "10.96.0.10",
-            "fd00:10:96::a",
+            *("224.0.0.1", "10.96.0.10", "fd00:10:96::a", "127.9.9.9", "169.254.1.1", "ff02::1"),
+            *("fd20:ce::254", "168.63.129.16", "100.100.100.200", "10.111.255.255"),
         )
     ]
     + [
-        attack("S3", f"{text}, reported", AddressReserved, reported(("InternalDNS", text)))
-        for text in ("localhost", "web.shop.svc", "web.shop.svc.cluster.local")
+        attack(f"{text}, reported", AddressReserved, reported(("InternalDNS", text)))
+        for text in (
+            *("localhost", "web.shop.svc", "web.shop.svc.cluster.local"),
+            *("metrics-server.kube-system", "web-0.db.default", "pod-1.shop.pod"),
+            *("db.localhost", "svc", "WEB.Shop.SVC.", "pod-1.shop.pod.cluster.local"),
+            *("a.kube-public.", "a.kube-node-lease", "pod-2.shop.POD", "metadata.google.internal"),
+        )
     ]
 )
 CONTROL_PLANE = [
-    attack("S3", name, AddressOfControlPlane, mutate)
+    attack(name, AddressOfControlPlane, mutate)
     for name, mutate in {
         "the API server's name": asking(dns("api.example")),
         "the API server's name in capitals": asking(dns("API.Example")),
@@ -368,7 +365,7 @@ CONTROL_PLANE = [
         ),
     }.items()
 ] + [
-    attack("S3", name, AddressOfAnotherMachine, mutate)
+    attack(name, AddressOfAnotherMachine, mutate)
     for name, mutate in {
         "its own address, which another Machine reports too": shared(ADDRESS),
         "its own name, which another Machine reports too": shared(NODE),
@@ -416,7 +413,7 @@ def claimed_abroad(scenario: Scenario) -> None:
 
 def banned(scenario: Scenario) -> None:
     """Request as a node whose TPM is banned."""
-    scenario.put_claim(banned=True, basis=TrustBasis.RECORD)
+    scenario.put_claim(banned=True, basis=TrustBasis.REGISTERED)
 
 
 def unclaimed_by_node_ref(scenario: Scenario) -> None:
@@ -459,8 +456,28 @@ def with_the_provider_id_of_a_victim(scenario: Scenario) -> None:
     asking(ip("192.0.2.12"), alone=True)(scenario)
 
 
+def released(scenario: Scenario) -> None:
+    """Request as a node whose key was released from the Cluster."""
+    release = Release(cluster=HOME, provider_id=None)
+    scenario.put_key(key_name(scenario.ek), released_from=(release,))
+
+
+def of_a_gone_machine(scenario: Scenario) -> None:
+    """Request with the claim of a Machine that is gone, for the next one on the hardware."""
+    scenario.put_claim(machine=("machine-0", "machine-uid-0"))
+
+
+def with_a_broken_claim(scenario: Scenario) -> None:
+    """Request under a policy that accepts nodeRef, with a claim that has lost its key."""
+    scenario.store.keys.clear()
+    scenario.change_machine(node_ref=NODE)
+    serving = replace(scenario.policy.serving, node_ref_fallback=True)
+    scenario.policy = replace(scenario.policy, serving=serving)
+
+
 def without_a_host_name(scenario: Scenario) -> None:
-    """Request as a node whose name nothing but nodeRef gives to the Machine."""
+    """Request as a node whose name nothing but nodeRef gives to the Machine, not even its Node."""
+    with_another_provider_id_since(scenario)
     scenario.change_machine(addresses=(Address(type="InternalIP", address=ADDRESS),))
     asking(ip(ADDRESS), alone=True)(scenario)
 
@@ -489,61 +506,32 @@ def as_bootstrapper(scenario: Scenario) -> None:
 
 
 BUILTIN = [
-    attack(a.check, f"built in: {a.name}", a.reason, unattested(a.mutate), builtin)
+    attack(f"built in: {a.name}", a.reason, unattested(a.mutate), builtin)
     for a in (*FORMS, *OWNERS, *RESERVED, *CONTROL_PLANE)
 ] + [
-    attack("P2", "built in: with attestation data", PemBlocksUnexpected, with_attestation, builtin),
-    attack(
-        "M3",
-        "built in: a node that was never attested",
-        NodeNameUnknown,
-        unattested(unclaimed),
-        builtin,
-    ),
-    attack(
-        "M3",
-        "built in: a node whose TPM is another's",
-        NodeNameUnknown,
-        unattested(half_claimed),
-        builtin,
-    ),
-    attack(
-        "M3",
-        "built in: a node whose TPM is abroad",
-        NodeNameUnknown,
-        unattested(claimed_abroad),
-        builtin,
-    ),
-    attack(
-        "M3",
-        "built in: a node that nodeRef alone knows",
-        NodeNameUnknown,
-        unattested(unclaimed_by_node_ref),
-        builtin,
-    ),
-    attack(
-        "E3",
-        "built in: a node whose TPM is banned",
-        EndorsementKeyBanned,
-        unattested(banned),
-        builtin,
-    ),
-    attack(
-        "M5",
-        "built in: another node's name",
-        RequesterNameMismatch,
-        unattested(as_another),
-        builtin,
-    ),
-    attack(
-        "R3", "built in: a bootstrapper", RequesterNotAllowed, unattested(as_bootstrapper), builtin
+    Attack("built in: with attestation data", PemBlocksUnexpected, with_attestation, builtin),
+    *(
+        attack(f"built in: {name}", reason, unattested(mutate), builtin)
+        for name, reason, mutate in (
+            ("a node that was never attested", NodeNameUnknown, unclaimed),
+            ("a node whose TPM is another's", NodeNameUnknown, half_claimed),
+            ("a node whose TPM is abroad", NodeNameUnknown, claimed_abroad),
+            ("a node that nodeRef alone knows", NodeNameUnknown, unclaimed_by_node_ref),
+            ("a node whose claim has lost its key", NodeNameUnknown, with_a_broken_claim),
+            ("a claim of a Machine that is gone", NodeNameUnknown, of_a_gone_machine),
+            ("a Machine that is gone", MachineNotFound, lambda s: s.store.machines[HOME].clear()),
+            ("a node whose TPM was released", EndorsementKeyReleased, released),
+            ("a node whose TPM is banned", EndorsementKeyBanned, banned),
+            ("another node's name", RequesterNameMismatch, as_another),
+            ("a bootstrapper", RequesterNotAllowed, as_bootstrapper),
+        )
     ),
 ]
 SERVING_ONLY = [
-    attack(a.check, f"serving only: {a.name}", a.reason, serving_only(a.mutate), builtin)
+    attack(f"serving only: {a.name}", a.reason, serving_only(a.mutate), builtin)
     for a in (*OWNERS, *RESERVED, *CONTROL_PLANE)
 ] + [
-    attack(reason.check, f"serving only: {name}", reason, serving_only(mutate), builtin)
+    attack(f"serving only: {name}", reason, serving_only(mutate), builtin)
     for name, reason, mutate in (
         ("a node without nodeRef", NodeNameUnknown, without_node_ref),
         ("a node that two Machines name", NodeNameUnknown, with_two_node_refs),

@@ -13,7 +13,7 @@ import pytest
 from common.errors import NodeNameInvalid, RequestMalformed, SubjectNotAllowed
 from signer.model import Address
 from tests.attacks.requests import CN, forged, forgery
-from tests.attacks.runner import Attack, Mutation, assert_issued, assert_refused
+from tests.attacks.runner import Attack, Mutation, Table, assert_issued, assert_refused, attacks
 from tests.builders.forgery import (
     OID_CN,
     OID_O,
@@ -57,192 +57,95 @@ def common(value: bytes, tag: int = UTF8) -> Mutation:
 
 SYSTEM_NODE = b"system:node:" + NODE.encode()
 
-SUBJECTS = [
-    Attack("P4", "empty subject", SubjectNotAllowed, named()),
-    Attack("P4", "no O", SubjectNotAllowed, named(CN_RDN)),
-    Attack("P4", "no CN", SubjectNotAllowed, named(O_RDN)),
-    Attack("P4", "O twice", SubjectNotAllowed, named(O_RDN, O_RDN, CN_RDN)),
-    Attack(
-        "P4",
-        "O twice in one RDN",
-        SubjectNotAllowed,
-        named(rdn(ORGANIZATION, ORGANIZATION), CN_RDN),
-    ),
-    Attack("P4", "CN twice", SubjectNotAllowed, named(O_RDN, CN_RDN, CN_RDN)),
-    Attack(
-        "P4",
-        "another node's CN after it",
-        SubjectNotAllowed,
-        named(O_RDN, CN_RDN, rdn(common_name(b"node-2.example"))),
-    ),
-    Attack(
-        "P4",
-        "another node's CN in the same RDN",
-        SubjectNotAllowed,
-        named(O_RDN, rdn(CN, common_name(b"node-2.example"))),
-    ),
-    Attack("P4", "system:masters", SubjectNotAllowed, named(rdn(MASTERS), CN_RDN)),
-    Attack("P4", "system:masters as well", SubjectNotAllowed, named(O_RDN, rdn(MASTERS), CN_RDN)),
-    Attack(
-        "P4",
-        "system:masters in the same RDN",
-        SubjectNotAllowed,
-        named(rdn(ORGANIZATION, MASTERS), CN_RDN),
-    ),
-    Attack(
-        "P4", "UID of Kubernetes", SubjectNotAllowed, named(O_RDN, CN_RDN, rdn(UID_OF_KUBERNETES))
-    ),
-    Attack(
-        "P4",
-        "UID of Kubernetes next to the CN",
-        SubjectNotAllowed,
-        named(O_RDN, rdn(CN, UID_OF_KUBERNETES)),
-    ),
-    Attack(
-        "P4",
-        "UID of Kubernetes for the O",
-        SubjectNotAllowed,
-        named(rdn(UID_OF_KUBERNETES), CN_RDN),
-    ),
-    Attack("P4", "OU", SubjectNotAllowed, named(O_RDN, CN_RDN, rdn(attribute("060355040b", b"x")))),
-    Attack(
-        "P4",
-        "serialNumber",
-        SubjectNotAllowed,
-        named(O_RDN, CN_RDN, rdn(attribute("0603550405", b"1"))),
-    ),
-    Attack(
-        "P4",
-        "UID of LDAP",
-        SubjectNotAllowed,
-        named(O_RDN, CN_RDN, rdn(attribute("060a0992268993f22c640101", b"root"))),
-    ),
-    Attack(
-        "P4",
-        "e-mail address",
-        SubjectNotAllowed,
-        named(O_RDN, CN_RDN, rdn(attribute("06092a864886f70d010901", b"a@b", IA5))),
-    ),
-    Attack(
-        "P4",
-        "O in capitals",
-        SubjectNotAllowed,
-        named(rdn(attribute(OID_O, b"system:Nodes")), CN_RDN),
-    ),
-    Attack(
-        "P4",
-        "O with a space",
-        SubjectNotAllowed,
-        named(rdn(attribute(OID_O, b"system:nodes ")), CN_RDN),
-    ),
-    Attack(
-        "P4",
-        "O with NUL",
-        SubjectNotAllowed,
-        named(rdn(attribute(OID_O, b"system:nodes\0")), CN_RDN),
-    ),
-    Attack("P4", "empty O", SubjectNotAllowed, named(rdn(attribute(OID_O, b"")), CN_RDN)),
-    Attack(
-        "P4",
-        "O and CN exchanged",
-        SubjectNotAllowed,
-        named(rdn(attribute(OID_O, SYSTEM_NODE)), rdn(attribute(OID_CN, b"system:nodes"))),
-    ),
-    Attack("P4", "CN without prefix", SubjectNotAllowed, common(NODE.encode())),
-    Attack(
-        "P4",
-        "CN with the prefix in capitals",
-        SubjectNotAllowed,
-        common(b"System:node:" + NODE.encode()),
-    ),
-    Attack("P4", "CN with a space before", SubjectNotAllowed, common(b" " + SYSTEM_NODE)),
-    Attack("P4", "CN of an administrator", SubjectNotAllowed, common(b"kubernetes-admin")),
-    Attack(
-        "P4",
-        "CN of kube-controller-manager",
-        SubjectNotAllowed,
-        common(b"system:kube-controller-manager"),
-    ),
-    Attack(
-        "P4",
-        "CN of a service account",
-        SubjectNotAllowed,
-        common(b"system:serviceaccount:kube-system:node:x"),
-    ),
-    Attack("P4", "CN of a bootstrap token", SubjectNotAllowed, common(b"system:bootstrap:abcdef")),
-    Attack("P4", "empty CN", SubjectNotAllowed, common(b"")),
-    Attack(
-        "P4",
-        "CN as BMPString",
-        SubjectNotAllowed,
-        common(SYSTEM_NODE.decode().encode("utf-16-be"), BMP),
-    ),
-    Attack(
-        "P4",
-        "CN as UniversalString",
-        SubjectNotAllowed,
-        common(SYSTEM_NODE.decode().encode("utf-32-be"), UNIVERSAL),
-    ),
-    Attack("P4", "CN as IA5String", SubjectNotAllowed, common(SYSTEM_NODE, IA5)),
-    Attack("P4", "CN as T61String", SubjectNotAllowed, common(SYSTEM_NODE, T61)),
-    Attack("P4", "CN as VisibleString", SubjectNotAllowed, common(SYSTEM_NODE, VISIBLE)),
-    Attack("P4", "CN as OCTET STRING", SubjectNotAllowed, common(SYSTEM_NODE, 0x04)),
-    Attack("P4", "CN as INTEGER", SubjectNotAllowed, common(b"\x01", 0x02)),
-    Attack(
-        "P3",
-        "CN by an OCTET STRING",
-        RequestMalformed,
-        named(O_RDN, rdn(attribute("0403550403", SYSTEM_NODE))),
-    ),
-    Attack(
-        "P4",
-        "CN by its parent's type",
-        SubjectNotAllowed,
-        named(O_RDN, rdn(attribute("06025504", SYSTEM_NODE))),
-    ),
-    Attack(
-        "P3",
-        "CN as PrintableString with NUL",
-        RequestMalformed,
-        common(SYSTEM_NODE + b"\0", PRINTABLE),
-    ),
-]
+SUBJECTS: Table = {
+    SubjectNotAllowed: {
+        "empty subject": named(),
+        "no O": named(CN_RDN),
+        "no CN": named(O_RDN),
+        "O twice": named(O_RDN, O_RDN, CN_RDN),
+        "O twice in one RDN": named(rdn(ORGANIZATION, ORGANIZATION), CN_RDN),
+        "CN twice": named(O_RDN, CN_RDN, CN_RDN),
+        "another node's CN after it": named(O_RDN, CN_RDN, rdn(common_name(b"node-2.example"))),
+        "another node's CN in the same RDN": named(O_RDN, rdn(CN, common_name(b"node-2.example"))),
+        "system:masters": named(rdn(MASTERS), CN_RDN),
+        "system:masters as well": named(O_RDN, rdn(MASTERS), CN_RDN),
+        "system:masters in the same RDN": named(rdn(ORGANIZATION, MASTERS), CN_RDN),
+        "UID of Kubernetes": named(O_RDN, CN_RDN, rdn(UID_OF_KUBERNETES)),
+        "UID of Kubernetes next to the CN": named(O_RDN, rdn(CN, UID_OF_KUBERNETES)),
+        "UID of Kubernetes for the O": named(rdn(UID_OF_KUBERNETES), CN_RDN),
+        "OU": named(O_RDN, CN_RDN, rdn(attribute("060355040b", b"x"))),
+        "serialNumber": named(O_RDN, CN_RDN, rdn(attribute("0603550405", b"1"))),
+        "UID of LDAP": named(O_RDN, CN_RDN, rdn(attribute("060a0992268993f22c640101", b"root"))),
+        "e-mail address": named(
+            O_RDN, CN_RDN, rdn(attribute("06092a864886f70d010901", b"a@b", IA5))
+        ),
+        "O in capitals": named(rdn(attribute(OID_O, b"system:Nodes")), CN_RDN),
+        "O with a space": named(rdn(attribute(OID_O, b"system:nodes ")), CN_RDN),
+        "O with NUL": named(rdn(attribute(OID_O, b"system:nodes\0")), CN_RDN),
+        "empty O": named(rdn(attribute(OID_O, b"")), CN_RDN),
+        "O and CN exchanged": named(
+            rdn(attribute(OID_O, SYSTEM_NODE)), rdn(attribute(OID_CN, b"system:nodes"))
+        ),
+        "CN without prefix": common(NODE.encode()),
+        "CN with the prefix in capitals": common(b"System:node:" + NODE.encode()),
+        "CN with a space before": common(b" " + SYSTEM_NODE),
+        "CN of an administrator": common(b"kubernetes-admin"),
+        "CN of kube-controller-manager": common(b"system:kube-controller-manager"),
+        "CN of a service account": common(b"system:serviceaccount:kube-system:node:x"),
+        "CN of a bootstrap token": common(b"system:bootstrap:abcdef"),
+        "empty CN": common(b""),
+        "CN as BMPString": common(SYSTEM_NODE.decode().encode("utf-16-be"), BMP),
+        "CN as UniversalString": common(SYSTEM_NODE.decode().encode("utf-32-be"), UNIVERSAL),
+        "CN as IA5String": common(SYSTEM_NODE, IA5),
+        "CN as T61String": common(SYSTEM_NODE, T61),
+        "CN as VisibleString": common(SYSTEM_NODE, VISIBLE),
+        "CN as OCTET STRING": common(SYSTEM_NODE, 0x04),
+        "CN as INTEGER": common(b"\x01", 0x02),
+        "CN by its parent's type": named(O_RDN, rdn(attribute("06025504", SYSTEM_NODE))),
+    },
+    RequestMalformed: {
+        "CN by an OCTET STRING": named(O_RDN, rdn(attribute("0403550403", SYSTEM_NODE))),
+        "CN as PrintableString with NUL": common(SYSTEM_NODE + b"\0", PRINTABLE),
+    },
+}
 
-NAMES = [
-    Attack("P4", f"node name {what}", NodeNameInvalid, node(name))
-    for what, name in {
-        "empty": "",
-        "in capitals": "Node-1.example",
-        "with a trailing dot": "node-1.example.",
-        "with a leading dot": ".node-1.example",
-        "with two dots": "node-1..example",
-        "with a leading hyphen": "-node-1.example",
-        "with a trailing hyphen": "node-1.example-",
-        "with a hyphen before a dot": "node-.example",
-        "with an underscore": "node_1.example",
-        "with a space": "node-1.example ",
-        "with a line feed": "node-1.example\n",
-        "with NUL": "node-1.example\0.evil",
-        "with a colon": "x:node-1.example",
-        "with the prefix again": "system:node:node-1.example",
-        "with a slash": "node-1/example",
-        "as a path": "../node-1",
-        "with a wildcard": "*.example",
-        "with a per cent sign": "node-1%2eexample",
-        "with an umlaut": "nöde-1.example",
-        "with Cyrillic letters": "n\u043ede-1.example",
-        "with full-width letters": "\uff4eode-1.example",
-        "with a Kelvin sign": "\u212aode-1.example",
-        "with a soft hyphen": "node\u00ad-1.example",
-        "with a zero-width space": "node-1\u200b.example",
-        "with an ideographic full stop": "node-1\u3002example",
-        "with right-to-left override": "node-1\u202e.example",
-        "with an Arabic digit": "node-\u0661.example",
-        "of 254 characters": "a" * 254,
-    }.items()
-]
+NAMES: Table = {
+    NodeNameInvalid: {
+        f"node name {what}": node(name)
+        for what, name in {
+            "empty": "",
+            "in capitals": "Node-1.example",
+            "with a trailing dot": "node-1.example.",
+            "with a leading dot": ".node-1.example",
+            "with two dots": "node-1..example",
+            "with a leading hyphen": "-node-1.example",
+            "with a trailing hyphen": "node-1.example-",
+            "with a hyphen before a dot": "node-.example",
+            "with an underscore": "node_1.example",
+            "with a space": "node-1.example ",
+            "with a line feed": "node-1.example\n",
+            "with NUL": "node-1.example\0.evil",
+            "with a colon": "x:node-1.example",
+            "with the prefix again": "system:node:node-1.example",
+            "with a slash": "node-1/example",
+            "as a path": "../node-1",
+            "with a wildcard": "*.example",
+            "with a per cent sign": "node-1%2eexample",
+            "with an umlaut": "nöde-1.example",
+            "with Cyrillic letters": "n\u043ede-1.example",
+            "with full-width letters": "\uff4eode-1.example",
+            "with a Kelvin sign": "\u212aode-1.example",
+            "with a soft hyphen": "node\u00ad-1.example",
+            "with a zero-width space": "node-1\u200b.example",
+            "with an ideographic full stop": "node-1\u3002example",
+            "with right-to-left override": "node-1\u202e.example",
+            "with an Arabic digit": "node-\u0661.example",
+            "of 254 characters": "a" * 254,
+        }.items()
+    },
+}
 
-ATTACKS = SUBJECTS + NAMES
+ATTACKS = attacks(SUBJECTS, NAMES)
 
 
 def exchanged() -> Scenario:

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "threat-model.md").read_text(encoding="utf-8")
-NAMED = re.findall(r"`([a-z_/]+\.py)::(test_\w+)`", TEXT)
+NAMED = sorted(set(re.findall(r"`([a-z_/]+\.py)::(test_\w+)`", TEXT)))
 PUBLISHED_CVES = "attacks/test_published_cves.py"
 
 

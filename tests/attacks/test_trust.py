@@ -20,8 +20,8 @@ from signer.errors import (
     EndorsementKeyInUseLocally,
     EndorsementKeyMismatch,
     EndorsementKeyNotRegistered,
-    EndorsementKeyRecordConflict,
-    EndorsementKeyRecordInvalid,
+    EndorsementKeyRegistrationConflict,
+    EndorsementKeyRegistrationInvalid,
     EndorsementKeyReleased,
     NodeNameInUse,
     NodeNameReserved,
@@ -33,12 +33,15 @@ from signer.errors import (
     PlatformUnavailable,
 )
 from signer.model import Csr, Node, RegisteredKey, Registration, Release, TrustBasis
-from signer.verify.request import ENTRY_USER
+from signer.policy import TrustMode
+from signer.verify.requests.request import ENTRY_USER
 from tests.attacks.runner import (
     Attack,
     Mutation,
+    Table,
     assert_issued,
     assert_refused,
+    attacks,
     reconcile_once,
 )
 from tests.attacks.scenarios import OTHER_ID, OTHER_NODE, first_use, platform_scenario
@@ -124,12 +127,12 @@ def own_annotation(scenario: Scenario) -> tuple[Csr, Csr]:
 
 
 def stranger(scenario: Scenario) -> None:
-    """Use another TPM than the one on record."""
+    """Use another TPM than the registered one."""
     scenario.ek = STRANGER
 
 
 def stranger_of_rsa(scenario: Scenario) -> None:
-    """Use another key of the same TPM than the one on record."""
+    """Use another key of the same TPM than the registered one."""
     scenario.ek = endorsement_key(0)
 
 
@@ -232,136 +235,81 @@ def name_of_the_deleting(scenario: Scenario) -> None:
 
 
 MISMATCHES = [
-    Attack("E2", "a stranger's TPM", EndorsementKeyMismatch, stranger),
-    Attack("E2", "another key of the same TPM", EndorsementKeyMismatch, stranger_of_rsa),
-    Attack("E2", "another key on record", EndorsementKeyMismatch, records(record_of(STRANGER))),
-    Attack(
-        "E2",
-        "a stranger's key registered",
-        EndorsementKeyMismatch,
-        registered(STRANGER, provider_id=PROVIDER_ID),
+    *attacks(
+        {
+            EndorsementKeyMismatch: {
+                "a stranger's TPM": stranger,
+                "another key of the same TPM": stranger_of_rsa,
+                "a stranger's key registered": registered(STRANGER, provider_id=PROVIDER_ID),
+                "a record of one bit more": records(
+                    RegisteredKey(source="", spki_sha256=bytes(32))
+                ),
+                "an empty record": records(RegisteredKey(source="", spki_sha256=b"")),
+            },
+        }
     ),
     Attack(
-        "E2",
-        "a record of one bit more",
-        EndorsementKeyMismatch,
-        records(RegisteredKey(source="", spki_sha256=bytes(32))),
-    ),
-    Attack(
-        "E2",
-        "an empty record",
-        EndorsementKeyMismatch,
-        records(RegisteredKey(source="", spki_sha256=b"")),
-    ),
-    Attack(
-        "E2",
         "a first use against a record",
         EndorsementKeyMismatch,
         records(record_of(STRANGER)),
         first_use,
     ),
     Attack(
-        "E2",
         "a first use against a registration",
         EndorsementKeyMismatch,
         registered(STRANGER, node_name=NODE),
         first_use,
     ),
     Attack(
-        "E2",
         "a claim against a record that came later",
         EndorsementKeyMismatch,
         records(record_of(STRANGER)),
         first_use_renewed,
     ),
 ]
-NO_RECORD = [
-    Attack("E2", "no record", EndorsementKeyNotRegistered, records()),
-    Attack("E2", "a record in one's own annotation", EndorsementKeyNotRegistered, own_annotation),
-    Attack("E2", "registered for nothing", EndorsementKeyNotRegistered, registered()),
-    Attack(
-        "E2",
-        "registered for another provider ID",
-        EndorsementKeyNotRegistered,
-        registered(provider_id=OTHER_ID),
-    ),
-    Attack(
-        "E2",
-        "registered for another Machine",
-        EndorsementKeyNotRegistered,
-        registered(machine_name="machine-2"),
-    ),
-    Attack(
-        "E2",
-        "registered for another node",
-        EndorsementKeyNotRegistered,
-        registered(node_name=OTHER_NODE),
-    ),
-    Attack(
-        "E2",
-        "registered for this Machine and another node",
-        EndorsementKeyNotRegistered,
-        registered(provider_id=PROVIDER_ID, node_name=OTHER_NODE),
-    ),
-    Attack(
-        "E2",
-        "registered for this node of another Machine",
-        EndorsementKeyNotRegistered,
-        registered(machine_name="machine-2", node_name=NODE),
-    ),
-    Attack(
-        "E2",
-        "registered for an equal name in another cluster",
-        EndorsementKeyNotRegistered,
-        registered(
+NO_RECORD: Table = {
+    EndorsementKeyNotRegistered: {
+        "no record": records(),
+        "a record in one's own annotation": own_annotation,
+        "registered for nothing": registered(),
+        "registered for another provider ID": registered(provider_id=OTHER_ID),
+        "registered for another Machine": registered(machine_name="machine-2"),
+        "registered for another node": registered(node_name=OTHER_NODE),
+        "registered for this Machine and another node": registered(
+            provider_id=PROVIDER_ID, node_name=OTHER_NODE
+        ),
+        "registered for this node of another Machine": registered(
+            machine_name="machine-2", node_name=NODE
+        ),
+        "registered for an equal name in another cluster": registered(
             cluster=ABROAD, provider_id=PROVIDER_ID, machine_name="machine-1", node_name=NODE
         ),
-    ),
-    Attack(
-        "E2",
-        "registered for an empty provider ID",
-        EndorsementKeyNotRegistered,
-        registered(provider_id=""),
-    ),
-]
+        "registered for an empty provider ID": registered(provider_id=""),
+    },
+}
 PLATFORM = [
-    Attack(
-        "E2",
-        "another TPM than the one of the platform",
-        EndorsementKeyMismatch,
-        stranger,
-        platform_scenario,
-    ),
-    Attack(
-        "E2",
-        "a Machine with the provider ID of an instance without a TPM",
-        EndorsementKeyNotRegistered,
-        platform_gives(),
-        platform_scenario,
-    ),
-    Attack(
-        "E2",
-        "a Machine with the provider ID of another tenant's instance",
-        EndorsementKeyMismatch,
-        platform_gives(STRANGER),
-        platform_scenario,
-    ),
-    Attack(
-        "E2",
-        "a key that the platform gives, against a registered one",
-        EndorsementKeyMismatch,
-        records(record_of(STRANGER)),
-        platform_scenario,
-    ),
-    Attack(
-        "E2",
-        "a key that the platform gives, and an unreadable record",
-        EndorsementKeyRecordInvalid,
-        unreadable(),
-        platform_scenario,
+    *attacks(
+        {
+            EndorsementKeyMismatch: {
+                "another TPM than the one of the platform": stranger,
+                "a Machine with the provider ID of another tenant's instance": platform_gives(
+                    STRANGER
+                ),
+                "a key that the platform gives, against a registered one": records(
+                    record_of(STRANGER)
+                ),
+            },
+            EndorsementKeyNotRegistered: {
+                "a Machine with the provider ID of an instance without a TPM": platform_gives()
+            },
+            EndorsementKeyRegistrationInvalid: {
+                "a key that the platform gives, and an unreadable record": unreadable()
+            },
+        },
+        scenario=platform_scenario,
     ),
     *(
-        Attack("E2", name, error, platform_fails(error), platform_scenario)
+        Attack(name, error, platform_fails(error), platform_scenario)
         for name, error in {
             "a provider ID that the policy does not allow": PlatformLocationNotAllowed,
             "a platform that refuses the query": PlatformQueryFailed,
@@ -370,82 +318,42 @@ PLATFORM = [
         }.items()
     ),
 ]
-UNREADABLE = [
-    Attack("E2", "an unreadable record", EndorsementKeyRecordInvalid, unreadable()),
-    Attack(
-        "E2",
-        "an unreadable record and one of another key",
-        EndorsementKeyRecordInvalid,
-        unreadable(record_of(STRANGER)),
-    ),
-    Attack(
-        "E2",
-        "a first use with an unreadable record",
-        EndorsementKeyRecordInvalid,
-        unreadable(),
-        first_use,
-    ),
-]
 FIRST_USES = [
-    Attack("E2", "a first claim by a node", OperatorActionRequired, node_requester, first_use),
-    Attack(
-        "E2",
-        "a first claim with another Machine's token",
-        OperatorActionRequired,
-        username("system:bootstrap:zzzzzz"),
-        first_use,
+    *attacks(
+        {
+            OperatorActionRequired: {
+                "a first claim by a node": node_requester,
+                "a first claim with another Machine's token": username("system:bootstrap:zzzzzz"),
+                "a first claim with a token that only begins alike": username(
+                    "system:bootstrap:abcdef0"
+                ),
+                "a first claim without a token": username("alice"),
+                "a first claim where the Node exists": has_node(),
+                "a first claim where a nodeRef exists": has_node_ref,
+            },
+            NodeOfAnotherMachine: {
+                "a first claim where a Node without provider ID exists": has_node(provider_id="")
+            },
+            NodeNameInUse: {
+                "a second TPM after a first use": came_first(),
+                "a second TPM after a certified claim": came_first(TrustBasis.CERTIFICATE),
+            },
+        },
+        scenario=first_use,
     ),
     Attack(
-        "E2",
-        "a first claim with a token that only begins alike",
-        OperatorActionRequired,
-        username("system:bootstrap:abcdef0"),
-        first_use,
-    ),
-    Attack(
-        "E2", "a first claim without a token", OperatorActionRequired, username("alice"), first_use
-    ),
-    Attack(
-        "E2",
         "a first claim with the entry credential",
         OperatorActionRequired,
         username(ENTRY_USER),
         first_use_by_any_token,
     ),
     Attack(
-        "E2", "a first claim where the Node exists", OperatorActionRequired, has_node(), first_use
-    ),
-    Attack(
-        "E2",
-        "a first claim where a nodeRef exists",
-        OperatorActionRequired,
-        has_node_ref,
-        first_use,
-    ),
-    Attack(
-        "M4",
-        "a first claim where a Node without provider ID exists",
-        NodeOfAnotherMachine,
-        has_node(provider_id=""),
-        first_use,
-    ),
-    Attack("K2", "a second TPM after a first use", NodeNameInUse, came_first(), first_use),
-    Attack(
-        "K2",
-        "a second TPM after a certified claim",
-        NodeNameInUse,
-        came_first(TrustBasis.CERTIFICATE),
-        first_use,
-    ),
-    Attack(
-        "E2",
         "a renewal for a recreated Machine",
         OperatorActionRequired,
         renews_a_recreated_machine,
         first_use_renewed,
     ),
     Attack(
-        "E2",
         "a renewal from another machine",
         OperatorActionRequired,
         renews_with_another,
@@ -453,49 +361,140 @@ FIRST_USES = [
     ),
 ]
 HELD = [
-    Attack("E3", "a banned TPM", EndorsementKeyBanned, banned(held=False)),
-    Attack("E3", "a banned TPM that has a claim", EndorsementKeyBanned, banned(held=True)),
-    Attack("E3", "a banned TPM that is registered", EndorsementKeyBanned, banned_and_registered),
-    Attack("E3", "a TPM released from the Cluster", EndorsementKeyReleased, released()),
-    Attack("E3", "a TPM released from the Machine", EndorsementKeyReleased, released(PROVIDER_ID)),
-    Attack("E3", "a TPM released at first use", EndorsementKeyReleased, released(), first_use),
-    Attack("E3", "a banned TPM at first use", EndorsementKeyBanned, banned(held=False), first_use),
-    Attack(
-        "E3",
-        "a TPM that another node holds",
-        EndorsementKeyInUseLocally,
-        held(TrustBasis.FIRST_USE),
-        first_use,
+    *attacks(
+        {
+            EndorsementKeyBanned: {
+                "a banned TPM": banned(held=False),
+                "a banned TPM that has a claim": banned(held=True),
+                "a banned TPM that is registered": banned_and_registered,
+            },
+            EndorsementKeyReleased: {
+                "a TPM released from the Cluster": released(),
+                "a TPM released from the Machine": released(PROVIDER_ID),
+            },
+            EndorsementKeyHolderDeleting: {
+                "a TPM whose holder is being deleted": held(TrustBasis.REGISTERED, deleting=True)
+            },
+            EndorsementKeyRegistrationConflict: {
+                "a registered TPM for two nodes": held(TrustBasis.REGISTERED)
+            },
+            NodeNameInUse: {"the name of an existing node": came_first(TrustBasis.REGISTERED)},
+            NodeNameReserved: {"the name of a node that is being deleted": name_of_the_deleting},
+        }
     ),
-    Attack(
-        "E3",
-        "a TPM that another node holds by record",
-        EndorsementKeyInUseLocally,
-        held(TrustBasis.RECORD),
-        first_use,
-    ),
-    Attack(
-        "E3",
-        "a TPM whose holder is being deleted",
-        EndorsementKeyHolderDeleting,
-        held(TrustBasis.RECORD, deleting=True),
-    ),
-    Attack(
-        "E3",
-        "a TPM whose holder at first use is being deleted",
-        EndorsementKeyHolderDeleting,
-        held(TrustBasis.FIRST_USE, deleting=True),
-        first_use,
-    ),
-    Attack(
-        "K1", "a TPM on record for two nodes", EndorsementKeyRecordConflict, held(TrustBasis.RECORD)
-    ),
-    Attack("K2", "the name of an existing node", NodeNameInUse, came_first(TrustBasis.RECORD)),
-    Attack(
-        "K2", "the name of a node that is being deleted", NodeNameReserved, name_of_the_deleting
+    *attacks(
+        {
+            EndorsementKeyReleased: {"a TPM released at first use": released()},
+            EndorsementKeyBanned: {"a banned TPM at first use": banned(held=False)},
+            EndorsementKeyInUseLocally: {
+                "a TPM that another node holds": held(TrustBasis.FIRST_USE),
+                "a TPM that another node holds by record": held(TrustBasis.REGISTERED),
+            },
+            EndorsementKeyHolderDeleting: {
+                "a TPM whose holder at first use is being deleted": held(
+                    TrustBasis.FIRST_USE, deleting=True
+                )
+            },
+        },
+        scenario=first_use,
     ),
 ]
-ATTACKS = MISMATCHES + NO_RECORD + PLATFORM + UNREADABLE + FIRST_USES + HELD
+
+
+def stolen_token(*, held_by: dict[str, Any], node_of: TpmKey | None = None) -> Mutation:
+    """Use the TPM of a claim that is broken, with another Machine's token: it binds nothing."""
+
+    def mutate(scenario: Scenario) -> None:
+        holder = scenario.holder(basis=TrustBasis.FIRST_USE)
+        scenario.put_key(key_name(scenario.ek), held_by=replace(holder, **held_by))
+        scenario.put_node(key_name(node_of or scenario.ek), holder)
+        scenario.username = "system:bootstrap:zzzzzz"
+
+    return mutate
+
+
+def gone_machine(scenario: Scenario) -> None:
+    """Use the TPM of a Machine that is gone, with a stolen token, under the old node name."""
+    scenario.put_claim(basis=TrustBasis.FIRST_USE, provider_id="metal://gone")
+    scenario.username = "system:bootstrap:zzzzzz"
+
+
+HALVES: dict[str, dict[str, Any]] = {
+    "the key in another cluster": {"cluster": ABROAD},
+    "the key under another name": {"node_name": OTHER_NODE},
+    "the name of another key": {},
+}
+BROKEN_CLAIMS: Table = {
+    OperatorActionRequired: {
+        "a first claim with the TPM of a Machine that is gone": gone_machine,
+        **{
+            f"a first claim with a TPM that moved to {other}": stolen_token(
+                held_by={"provider_id": other}
+            )
+            for other in ("metal://a", "metal://z")
+        },
+        **{
+            f"a first claim with half a claim: {what}": stolen_token(held_by=by, node_of=STRANGER)
+            for what, by in HALVES.items()
+        },
+    }
+}
+
+
+def under(trust: TrustMode) -> Callable[[], Scenario]:
+    """Join with a registered key under this policy."""
+
+    def make() -> Scenario:
+        scenario = Scenario()
+        rules = replace(scenario.policy.endorsement_key, trust=trust)
+        scenario.policy = replace(scenario.policy, endorsement_key=rules)
+        return scenario
+
+    return make
+
+
+def named(name: str, **entry: Any) -> Mutation:  # noqa: ANN401 - of Registration
+    """Request the name of a node whose key an operator has registered before either joined."""
+
+    def mutate(scenario: Scenario) -> None:
+        fields = {"cluster": HOME, "provider_id": None, "machine_name": None, "node_name": NODE}
+        scenario.put_key(name, registered_for=(Registration(**{**fields, **entry}),))
+
+    return mutate
+
+
+OTHER_MACHINE = {"machine_name": "machine-2"}
+ANY_TRUST = [
+    attack
+    for trust in TrustMode
+    for attack in attacks(
+        {
+            EndorsementKeyMismatch: {
+                f"{trust.value}: another registered key": records(record_of(STRANGER)),
+                **{
+                    f"{trust.value}: a name registered {what}": named(key_name(STRANGER), **entry)
+                    for what, entry in {
+                        "for another Machine": OTHER_MACHINE,
+                        "for another provider ID": {"provider_id": "metal://rack-9"},
+                        "alone": {},
+                    }.items()
+                },
+                f"{trust.value}: a name of the first key": named("0" * 64, **OTHER_MACHINE),
+                f"{trust.value}: a name of the last key": named("f" * 64, **OTHER_MACHINE),
+            },
+            EndorsementKeyRegistrationInvalid: {
+                f"{trust.value}: an unreadable record": unreadable(),
+                f"{trust.value}: an unreadable record and another": unreadable(record_of(STRANGER)),
+            },
+        },
+        scenario=under(trust),
+    )
+]
+ATTACKS = [
+    *attacks(NO_RECORD),
+    *attacks(BROKEN_CLAIMS, scenario=first_use),
+    *(*MISMATCHES, *PLATFORM, *ANY_TRUST, *FIRST_USES, *HELD),
+]
 
 
 @pytest.mark.parametrize(

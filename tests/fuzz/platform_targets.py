@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from signer.errors import PlatformQueryFailed, PlatformUnavailable
+from signer.kube.transport.http_messages import HttpAnswer
 from signer.platforms import aws, gce
-from signer.platforms.https import Answer
 from signer.platforms.platform import Platform
 from signer.platforms.vsphere import read_keys
 from signer.platforms.vsphere_inventory import read_inventory, read_references
@@ -38,8 +38,8 @@ def _spki() -> bytes:
     return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
-def _answer(status: int, content: bytes) -> Answer:
-    return Answer(status=status, headers={}, content=content)
+def _answer(status: int, content: bytes) -> HttpAnswer:
+    return HttpAnswer(status=status, headers={}, content=content)
 
 
 def _provider_id(data: bytes) -> None:

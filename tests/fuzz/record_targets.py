@@ -22,27 +22,28 @@ from common.pem import encode_block
 from common.public_keys import public_key_from_area
 from signer.errors import AuthorityUnavailable, KubeconfigRefused
 from signer.explain.manifests import FilesInvalid, read_objects
-from signer.explain.offline_inventory import Dump
-from signer.host_names import equivalent_names
+from signer.explain.offline_inventory import OfflineObjects
+from signer.host_names import canonical_name
+from signer.inventory.cached_inventory import CachedInventory
 from signer.inventory.caches import AUTO_APPROVE_ROLES, read_binding, read_node, read_service
-from signer.inventory.claim_objects import (
+from signer.inventory.cluster_api.cluster import read_cluster
+from signer.inventory.cluster_api.key_annotation import read_key_annotation
+from signer.inventory.cluster_api.machine import read_machine, read_pool
+from signer.inventory.cluster_api.references import read_bootstrap, read_infrastructure
+from signer.inventory.custom_resources.claim_objects import (
     encode_attested_node,
     encode_endorsement_key,
     read_attested_node,
     read_endorsement_key,
 )
-from signer.inventory.cluster import read_cluster
-from signer.inventory.key_annotation import read_key_annotation
-from signer.inventory.key_requests import read_key_request
-from signer.inventory.lister import CachedInventory
-from signer.inventory.machine import read_bootstrap, read_infrastructure, read_machine, read_pool
+from signer.inventory.custom_resources.key_request_object import read_key_request
+from signer.inventory.custom_resources.policy_object import read_policy
 from signer.inventory.node_labels import ATTESTED, POLICY
-from signer.inventory.policy_object import read_policy
 from signer.issue.authority import parse_authority
 from signer.kube.access_review import read_decided_review, read_requester, read_token_review
 from signer.kube.csrs import read_csr
 from signer.kube.decode import Json, Source
-from signer.kube.kubeconfig import parse_kubeconfig
+from signer.kube.transport.kubeconfig import parse_kubeconfig
 from signer.model import Csr
 from signer.policy import PolicyFileInvalid, load_policies
 from signer.verify.x509.trust_anchors import load_trust_anchors
@@ -137,8 +138,8 @@ def _policies(data: bytes) -> None:
     assert policies
     for policy in policies:
         assert policy.bootstrap_groups
-        assert policy.pcr_selection
-        assert policy.attestation_key_schemes
+        assert policy.pcrs.selection
+        assert policy.attestation_key.schemes
 
 
 def _policy_files() -> list[bytes]:
@@ -295,7 +296,7 @@ def _further_bodies() -> list[bytes]:
 
 def _dump(data: bytes) -> None:
     """Read objects from a file, and read an inventory of them."""
-    dump = Dump(read_objects(file("objects", data)))
+    dump = OfflineObjects(read_objects(file("objects", data)))
     workload = dump.workload(kube_objects.HOME)
     inventory = CachedInventory(dump, workload)
     try:
@@ -304,8 +305,8 @@ def _dump(data: bytes) -> None:
         raise Refused from error
     for machine in dump.machines.all():
         machines = [*inventory.machines(machine.provider_id)]
-        for name in (name for a in machine.addresses for name in equivalent_names(a.address)):
-            machines += inventory.machines_with_host_name(name)
+        for address in machine.addresses:
+            machines += inventory.machines_with_host_name(canonical_name(address.address))
         assert all(each.name for each in machines)
 
 

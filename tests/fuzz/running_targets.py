@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
+from math import inf
 from types import SimpleNamespace
 from typing import Any, Final, TypeVar, cast
 
@@ -13,20 +14,21 @@ from common.binding import SECRET_SIZE
 from common.errors import ApiServerUnavailable
 from signer.controller.live_leases import LiveLeases
 from signer.errors import ChallengeKeyUnavailable
-from signer.inventory.challenge_keys import SECRET_NAME, ChallengeKeyStore
-from signer.kube.budget import MemoryBudget
-from signer.kube.cache import Cache
-from signer.kube.client import ApiClient, Expired, Response
+from signer.fairness.memory_budget import MemoryBudget
+from signer.inventory.replica_records.challenge_keys import SECRET_NAME, ChallengeKeyStore
 from signer.kube.csrs import read_pending_csr
 from signer.kube.decode import Json
 from signer.kube.leases import LeaseClient
-from signer.kube.secrets import read_secret
-from signer.kube.watch import Reflector, ResourceSpec
+from signer.kube.secrets import SecretClient
+from signer.kube.transport.client import ApiClient, Expired, Response
+from signer.kube.watches.cache import Cache
+from signer.kube.watches.watch import Reflector, ResourceSpec
 from signer.model import Csr
 from signer.policy import PcrMode, load_policies
 from signer.policy.learn import LearnError, draft_policy
 from tests.builders.scenario import NOW
-from tests.fakes.secrets import FakeSecrets
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.cluster_clients import FakeClient
 from tests.fuzz.mutations import Form
 from tests.fuzz.record_targets import CSR
 from tests.fuzz.target import Refused, Target
@@ -51,8 +53,8 @@ class _ScriptedServer:
         self._events = events if isinstance(events, list) else []
         self._began = False
         self._over = False
-        self.budget = MemoryBudget(per_owner=CAPACITY)
-        self.cache: Cache[Csr] = Cache("things", budget=self.budget, owner="team-a")
+        self.budget = MemoryBudget(per_tenant=CAPACITY)
+        self.cache: Cache[Csr] = Cache("things", budget=self.budget, tenant="team-a")
         self.left = len(self._events)
         self.peak = 0
 
@@ -152,9 +154,10 @@ def _watches() -> list[bytes]:
 
 def _challenge_key_secret(data: bytes) -> None:
     """Use and rotate keys from the Secret. The signer never replaces a damaged Secret."""
-    secret = Response(status=200, content=data).read(read_secret)
-    store = FakeSecrets(stored={(HOME, SECRET_NAME): secret})
-    keys = ChallengeKeyStore(store, HOME, now=lambda: NOW, random=bytes)
+    cluster = FakeCluster()
+    cluster.intercept(lambda _: (200, data), "GET", times=inf)
+    secrets = SecretClient(FakeClient(cluster))
+    keys = ChallengeKeyStore(secrets, HOME, now=lambda: NOW, random=bytes)
     used = [keys.cached(), keys.refresh()]
     keys.rotate()
     used.append(keys.cached())
@@ -187,7 +190,7 @@ def _learn(data: bytes) -> None:
     log = [*io.StringIO(data.decode("utf-8", "replace")), _issued("node-2", "cd" * 32).decode()]
     for nodes in (("node-1",), ("node-1", "node-2")):
         [policy] = load_policies(draft_policy(log, nodes=nodes, cluster=None)).accepted
-        assert policy.pcr_mode is PcrMode.ENFORCE
+        assert policy.pcrs.mode is PcrMode.ENFORCE
 
 
 def _issued(node: str, digest: str) -> bytes:
@@ -212,7 +215,7 @@ def _issued(node: str, digest: str) -> bytes:
 def _leases(data: bytes) -> None:
     """Read the Leases of the other replicas twice: equal ones are not renewed, and so not live."""
     response = Response(status=200, content=data)
-    client = LeaseClient(cast("ApiClient", SimpleNamespace(get=lambda *_: response)), HOME)
+    client = LeaseClient(cast("ApiClient", SimpleNamespace(get_page=lambda *_: response)), HOME)
     live = LiveLeases()
     for now in (0.0, 1.0):
         live.update(client.all("replica"), now)

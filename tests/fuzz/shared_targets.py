@@ -2,6 +2,7 @@
 
 import base64
 import json
+from dataclasses import replace
 from functools import cache
 
 from cryptography import x509
@@ -36,7 +37,7 @@ from common.errors import (
 from common.names import NODE_USER_PREFIX, NODES_GROUP, PEM_REQUEST
 from common.pem import PemMalformed, decode_blocks, encode_block
 from common.pkcs10 import OtherGeneralName, Pkcs10, parse_pkcs10
-from common.tpm.attest import Attest
+from common.tpm.attest import Attest, created_object
 from common.tpm.pcrs import PcrSelection, encode_selection, parse_selection
 from common.tpm.public import PublicArea
 from common.tpm.reader import StructureMalformed
@@ -47,6 +48,7 @@ from tests.builders import der, event_logs, forgery
 from tests.builders.der import DerMalformed, Element
 from tests.builders.scenario import Scenario
 from tests.builders.software_tpm import AK_KINDS, attestation_key, endorsement_key
+from tests.builders.virtual_machines import creation_of
 from tests.fuzz.mutations import Form
 from tests.fuzz.target import Target
 
@@ -88,6 +90,14 @@ def _attests() -> list[bytes]:
         *(bytes.fromhex(c["attest"]) for c in vectors.cases("quotes")),
         scenario().attest().encode(),
     ]
+
+
+def _creation(data: bytes) -> None:
+    assert created_object(data) in data
+
+
+def _creations() -> list[bytes]:
+    return [creation_of(scenario().ek, scenario().ak).attest]
 
 
 def _signature(data: bytes) -> None:
@@ -191,7 +201,9 @@ def _evidence(data: bytes) -> None:
 def _documents() -> list[bytes]:
     world = scenario()
     logged = world.answer(event_log=event_logs.log_of(event_logs.firmware()))
-    documents = (world.offer(), world.answer(), logged)
+    creation = creation_of(world.ek, world.ak)
+    certified = replace(world.offer(), ak_certificate=b"certificate", ek_creation=creation)
+    documents = (world.offer(), world.answer(), logged, certified)
     return [evidence.encode_attestation_data(document) for document in documents]
 
 
@@ -237,6 +249,7 @@ def _challenges() -> list[bytes]:
 TARGETS = (
     Target(name="tpm-public", run=_public, seeds=public_areas, errors=(StructureMalformed,)),
     Target(name="tpm-attest", run=_attest, seeds=_attests, errors=(StructureMalformed,)),
+    Target(name="tpm-creation", run=_creation, seeds=_creations, errors=(StructureMalformed,)),
     Target(name="tpm-signature", run=_signature, seeds=_signatures, errors=(StructureMalformed,)),
     Target(name="pcr-selection", run=_selection, seeds=_selections, errors=(StructureMalformed,)),
     Target(name="der", run=_der, seeds=requests, errors=(DerMalformed,), form=Form.DER),

@@ -22,18 +22,21 @@ from signer.errors import (
     PcrBankUnavailable,
     PcrDigestMismatch,
     PcrSelectionMismatch,
+    PcrSignaturesMalformed,
     QuoteMalformed,
 )
 from signer.issue.make_credential import make_credential
-from signer.policy import EventLogRules, Policy
-from signer.verify.attestation_key import verify_attestation_key
-from signer.verify.endorsement_key import verify_endorsement_key
-from signer.verify.event_log import parse_event_log
-from signer.verify.measured_boot import verify_event_log
-from signer.verify.parse import parse_request
-from signer.verify.pcrs import verify_pcrs
-from signer.verify.quote import verify_quote
-from signer.verify.recognize import CsrKind
+from signer.policy import AttestationKeyRules, EventLogRules, PcrSignatureRules, Policy
+from signer.policy.signed_pcr_rules import fingerprint
+from signer.verify.attestation.attestation_key import verify_attestation_key
+from signer.verify.attestation.endorsement_key import verify_endorsement_key
+from signer.verify.attestation.event_log import parse_event_log
+from signer.verify.attestation.measured_boot import verify_event_log
+from signer.verify.attestation.pcrs import verify_pcrs
+from signer.verify.attestation.quote import verify_quote
+from signer.verify.attestation.signed_pcrs import is_signed_by_vendor
+from signer.verify.requests.parse import parse_request
+from signer.verify.requests.recognize import CsrKind
 from signer.verify.x509.endorsement_certificate import (
     find_endorsement_certificate,
     verify_endorsement_certificate,
@@ -41,13 +44,14 @@ from signer.verify.x509.endorsement_certificate import (
 from signer.verify.x509.tpm_identity import read_tpm_identity
 from signer.verify.x509.trust_anchors import TrustAnchors
 from tests.builders import certificates, event_logs
+from tests.builders.boot_signatures import signature_file, signature_of
 from tests.builders.scenario import NOW
 from tests.builders.software_tpm import AK_KINDS, attestation_key, endorsement_key
 from tests.fuzz.mutations import Form
 from tests.fuzz.shared_targets import requests, scenario
 from tests.fuzz.target import Refused, Target
 
-POLICY = Policy(name="fuzz", attestation_key_schemes=frozenset(AK_KINDS))
+POLICY = Policy(name="fuzz", attestation_key=AttestationKeyRules(schemes=frozenset(AK_KINDS)))
 CERTIFICATE_ERRORS = (
     *(EndorsementCertificateMissing, EndorsementCertificateMalformed),
     *(EndorsementCertificateMismatch, EndorsementCertificateUntrusted),
@@ -96,7 +100,7 @@ def _endorsement_keys() -> list[bytes]:
 
 
 def _attestation_key(data: bytes) -> None:
-    assert verify_attestation_key(data, POLICY.attestation_key_schemes).name[:2] == b"\0\x0b"
+    assert verify_attestation_key(data, POLICY.attestation_key.schemes).name[:2] == b"\0\x0b"
 
 
 def _attestation_keys() -> list[bytes]:
@@ -107,13 +111,13 @@ def _attestation_keys() -> list[bytes]:
 def _quote(data: bytes) -> None:
     """Sign the input with the expected extraData, so that only form and PCRs are checked."""
     world = scenario()
-    key = verify_attestation_key(world.ak.tpm2b, POLICY.attestation_key_schemes)
+    key = verify_attestation_key(world.ak.tpm2b, POLICY.attestation_key.schemes)
     try:
         bound = Attest.parse(data).extra_data
     except StructureMalformed:
         bound = b""
     attest = verify_quote(data, world.ak.sign(data), key, bound)
-    selection = POLICY.pcr_selection
+    selection = POLICY.pcrs.selection
     verify_pcrs(attest, world.pcrs, requested=selection, signature_hash=key.scheme.hash)
 
 
@@ -178,6 +182,28 @@ def _event_logs() -> list[bytes]:
     return [event_logs.log_of(located), event_logs.log_of(booted, ("sha1", "sha256"))]
 
 
+IMAGE = {"sha256": {11: bytes(32)}}
+
+
+@cache
+def _image_vendor() -> ec.EllipticCurvePrivateKey:
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def _pcr_signatures(data: bytes) -> None:
+    key = _image_vendor().public_key()
+    rules = PcrSignatureRules(
+        keys={fingerprint(key): key}, pcrs={"sha256": (11,)}, revoked=frozenset()
+    )
+    if not is_signed_by_vendor(IMAGE, rules, data):
+        raise Refused
+
+
+def _signature_files() -> list[bytes]:
+    entry = signature_of(_image_vendor(), IMAGE["sha256"])
+    return [signature_file(entry), signature_file({**entry, "pkfp": "00"}, entry)]
+
+
 TARGETS = (
     Target(name="request", run=_request, seeds=_texts, form=Form.PEM),
     Target(name="endorsement-key", run=_endorsement_key, seeds=_endorsement_keys, errors=(Denied,)),
@@ -200,5 +226,12 @@ TARGETS = (
         run=_event_log,
         seeds=_event_logs,
         errors=(EventLogMalformed, EventLogPolicyMismatch),
+    ),
+    Target(
+        name="pcr-signatures",
+        run=_pcr_signatures,
+        seeds=_signature_files,
+        errors=(PcrSignaturesMalformed,),
+        form=Form.JSON,
     ),
 )

@@ -24,7 +24,7 @@ def test_picture_of_the_demo_has_every_chapter() -> None:
     shown = text_of(PICTURE.read_text(encoding="utf-8"))
     chapters = [f"Node {NODE} joins cluster", *INTRUDERS, "An unknown TPM asks", "bans this TPM"]
     assert [chapter for chapter in chapters if chapter not in shown] == []
-    assert shown.rstrip().endswith("three nodes have joined, three attackers have no certificate")
+    assert shown.rstrip().endswith("four nodes have joined, four attackers have no certificate")
 
 
 def test_every_picture_is_made_by_a_program() -> None:

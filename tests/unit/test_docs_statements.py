@@ -22,20 +22,19 @@ from common.names import (
     PENDING_REASON_ANNOTATION,
 )
 from signer.config import Flags
-from signer.controller.housekeeping import enforce_auto_approve_policy
-from signer.inventory.challenge_keys import PREVIOUS_KEY_TTL, ROTATION_PERIOD
-from signer.inventory.key_annotation import read_key_annotation
-from signer.policy import AutoApproveBindings, Policy, TrustMode
+from signer.controller.maintenance.housekeeping import enforce_auto_approve_policy
+from signer.fairness.outbox import Outbox
+from signer.inventory.cluster_api.key_annotation import read_key_annotation
+from signer.inventory.replica_records.challenge_keys import PREVIOUS_KEY_TTL, ROTATION_PERIOD
+from signer.policy import AutoApproveBindings, EndorsementKeyRules, Policy, TrustMode
 from signer.trust_bundles import load_trust_bundle
 from tests.builders.certificates import Issuer, authority
+from tests.builders.reconciler import Rate, ReconcilerFixture
 from tests.builders.scenario import HOME
+from tests.builders.signer_command import connected, run
 from tests.controlplane import pins
 from tests.harness.documentation import ROOT, blocks
 from tests.harness.workload import PACKAGING
-from tests.unit.signer.controller.test_reconcile import Rate, ReconcilerFixture
-from tests.unit.signer.test_config import connected, flags, run
-
-__all__ = ["flags"]
 
 
 def raw(name: str) -> str:
@@ -76,8 +75,8 @@ FAMILIES: dict[str, Callable[[ReconcilerFixture], str]] = {
     "[Denied](#denied)": denied,
     "[Waiting](#waiting)": waiting,
     "[Ignored](#ignored)": ignored,
-    "[Tried again](#tried-again), `AccessReviewUnavailable`, `AuthorityUnavailable` or"
-    " `ChallengeKeyUnavailable`": (without_authority),
+    "[Tried again](#tried-again), `AccessReviewUnavailable`, `AttestedNodeUnreadable`,"
+    " `AuthorityUnavailable` or `ChallengeKeyUnavailable`": without_authority,
     "[Tried again](#tried-again), any other reason": tried_again,
 }
 
@@ -157,29 +156,33 @@ def test_check_config_connects_to_nothing(flags: Flags, monkeypatch: pytest.Monk
     monkeypatch.setattr(socket, "socket", fail)
     assert run(monkeypatch, "check-config", *connected(flags)).status == 0
     statement = "reads and checks all flags and files of `run`, and connects to nothing."
-    assert statement in prose("docs/operations.md")
+    assert statement in prose("docs/operate/signer.md")
 
 
-def test_binding_of_any_name_is_deleted_only_by_the_policy_remove() -> None:
+def test_binding_of_any_name_is_deleted_only_by_the_removing_policies() -> None:
     """What opting in does to kubelets that rotate their certificates today: docs/migration.md."""
     removed: list[str] = []
     for mode in AutoApproveBindings:
         policy = replace(Policy(name="test"), auto_approve_bindings=mode)
-        enforce_auto_approve_policy(HOME, [mode.value], policy, removed.append)
-    assert removed == [AutoApproveBindings.REMOVE.value]
+        outbox = Outbox("binding not removed", "binding", lambda: 0.0)
+        enforce_auto_approve_policy(HOME, [mode.value], policy, removed.append, outbox)
+    assert set(removed) == {"Remove", "RemoveWhenAttested"}
     [row] = re.findall(r"^\| the bindings \|.+$", raw("docs/migration.md"), re.MULTILINE)
     cells = [cell.strip() for cell in row.strip("|").split("|")]
-    assert cells[1:] == ["the signer deletes them", *["stay; logged as alarm"] * 2]
+    after = (
+        "stay, with an alarm, until the nodes from before the opt-in have attested; then deleted"
+    )
+    assert cells[1:] == [after, "the signer deletes them", *["stay; logged as alarm"] * 2]
 
 
 def test_outage_that_every_node_survives_is_a_fifth_of_the_lifetime() -> None:
     """docs/protocol.md promised a weekend with the default of seven days."""
     rows = re.findall(
         r"^\| `(\d+)h`[^|]* \| [^|]+ \| ([\d.]+) (minutes|hours|days)",
-        raw("docs/operations.md"),
+        raw("docs/operate/certificates.md"),
         re.MULTILINE,
     )
-    default = Policy(name="test").certificate_lifetime / timedelta(hours=1)
+    default = Policy(name="test").certificate.lifetime / timedelta(hours=1)
     assert f"{default:.0f}" in {lifetime for lifetime, *_ in rows}
     assert len(rows) == 5
     for lifetime, survives, unit in rows:
@@ -191,7 +194,7 @@ def test_outage_that_every_node_survives_is_a_fifth_of_the_lifetime() -> None:
 def test_rotation_of_the_challenge_keys_has_the_times_of_the_documentation() -> None:
     days, minutes = ROTATION_PERIOD.days, PREVIOUS_KEY_TTL // timedelta(minutes=1)
     statement = f"a new key after {days} days, and accepts the previous one for another {minutes}"
-    assert statement in prose("docs/operations.md")
+    assert statement in prose("docs/operate/signer.md")
 
 
 def test_every_file_written_by_hand_exists() -> None:
@@ -213,10 +216,11 @@ def test_versions_are_those_of_the_tests() -> None:
     assert f"| {newest}; {', '.join(older)} (`make test-cluster-api`) |" in text
     [python] = re.findall(r'requires-python = ">=(.+)"', raw("pyproject.toml"))
     assert f"| {python} or newer |" in text
-    package = raw("packaging/node/package/nfpm.yaml")
-    assert f"python3 (>= {python})" in package
-    [beyond] = re.findall(r"python3 \(<< 3\.(\d+)\)", package)
-    assert f"| Python on nodes | {python} to 3.{int(beyond) - 1}, or " in text
+    assert f"python3 (>= {python})" in raw("packaging/node/package/nfpm.yaml")
+    [built] = re.findall(r"^pythons=\((.*)\)$", raw("packaging/node/package/tree.sh"), re.MULTILINE)
+    first, *_, last = built.split()
+    assert f"| Python on nodes | {first} to {last}, or " in text
+    assert first == python
 
 
 def test_permissions_file_does_not_ask_to_replace_the_secret_of_cluster_api() -> None:
@@ -241,7 +245,12 @@ def public_bundle(*owners: tuple[str, Issuer]) -> str:
 
 
 def roots(path: Path) -> list[bytes]:
-    policy = Policy(name="test", trust=TrustMode.CERTIFIED, certificate_authorities=(str(path),))
+    policy = Policy(
+        name="test",
+        endorsement_key=EndorsementKeyRules(
+            trust=TrustMode.CERTIFIED, certificate_authorities=(str(path),)
+        ),
+    )
     return [root.fields.der for root in load_trust_bundle(policy).roots]
 
 
@@ -304,7 +313,7 @@ def test_quick_start_passes_the_settings_of_the_node(command: str) -> None:
 @pytest.mark.parametrize(
     ("installation", "file"),
     [
-        ("| `install.yaml` | a file, ", "install.yaml"),
+        ("| `install.yaml` | objects | ", "install.yaml"),
         ("| clusterctl | objects | ", "addon-components.yaml"),
     ],
 )
@@ -312,9 +321,8 @@ def test_source_of_the_policies_of_each_installation(installation: str, file: st
     """Nothing said that the policy objects of the guide have no effect with a policy file."""
     assert installation in raw("docs/policies.md")
     manifests = (PACKAGING / "manifests" / file).read_text(encoding="utf-8")
-    has_file = "- --policy=" in manifests
-    assert has_file is ("a file" in installation)
-    assert ("name: node-attestation-signer-policies" in manifests) is has_file
+    assert "- --policy=" not in manifests
+    assert "- --create-default-policy" in manifests
 
 
 def test_guide_to_migration_needs_no_restart_of_the_signer() -> None:
@@ -322,4 +330,19 @@ def test_guide_to_migration_needs_no_restart_of_the_signer() -> None:
     guide = prose("docs/migration.md")
     assert "restart it now" not in guide
     assert "must have a new line `policies in force`" in guide
-    assert 'info("policies in force"' in raw("signer/controller/active_policies.py")
+    assert 'info("policies in force"' in raw("signer/controller/policies/active.py")
+
+
+@pytest.mark.parametrize(
+    ("kind", "file"), [("AttestedNodes", "attestednodes"), ("EndorsementKeys", "endorsementkeys")]
+)
+def test_wide_output_shows_what_the_documentation_says(kind: str, file: str) -> None:
+    """It said that both kinds show digests and provider IDs."""
+    [version] = yaml.safe_load(raw(f"packaging/signer/crds/{file}.yaml"))["spec"]["versions"]
+    columns = [c["name"] for c in version["additionalPrinterColumns"] if c.get("priority")]
+    [shown] = re.findall(
+        rf"{kind} (?:also )?show ([\w ,]+)[;.]", prose("docs/operate/monitoring.md")
+    )
+    assert re.split(", | and ", shown) == [
+        name.lower().replace("provider id", "provider ID") for name in columns
+    ]

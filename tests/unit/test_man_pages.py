@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from authenticator.config import arguments
+from authenticator.config import command_line
 from authenticator.config.setting_table import SETTINGS
 from signer import arguments as signer_arguments
 from signer.insecure import cli as insecure_cli
-from signer.operator_cli import arguments as operator_arguments
+from signer.operator_cli import command_parser as operator_arguments
 
 PACKAGING = Path(__file__).parents[2] / "packaging"
 NODE = PACKAGING / "node/man/kubelet-authenticator-tpm.1"
 SIGNER = PACKAGING / "signer/man/node-attestation-signer.8"
 INSECURE = PACKAGING / "signer/man/node-attestation-insecure-signer.8"
 OPERATOR = PACKAGING / "signer/man/kubectl-attestation.1"
-FLAG = re.compile(r"(?<=Fl )-?(-?[a-z][a-z-]*)")
+FLAG = re.compile(r"(?<=Fl )-?(-?[A-Za-z][a-z-]*)")
 SETTING = re.compile(r"^\.It Fl -([a-z-]+) Ar (\S+) Pq Va (\w+)$", re.MULTILINE)
 PROGRAMS = {
     SIGNER: (signer_arguments.build_parser(), set(signer_arguments.COMMANDS), {"0", "1", "2", "3"}),
@@ -29,7 +29,7 @@ PROGRAMS = {
         {"0", "1", "2", "3", "130"},
     ),
     INSECURE: (insecure_cli.build_parser(), set(), {"0", "2"}),
-    NODE: (arguments.build_parser(), set(arguments.COMMANDS), {"0", "1", "2"}),
+    NODE: (command_line.build_parser(), set(command_line.COMMANDS), {"0", "1", "2"}),
 }
 
 

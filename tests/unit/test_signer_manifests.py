@@ -3,6 +3,7 @@
 tests/packaging/signer compares every byte, with Helm. This comparison needs no Helm.
 """
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ import yaml
 import common.errors
 import signer.errors
 from common.errors import AttestationError
+from tests.packaging.signer.values_schema import SCHEMA, build_schema
 
 PACKAGING = Path(__file__).parents[2] / "packaging/signer"
+RUNBOOKS = Path(__file__).parents[2] / "docs/runbooks"
 RENDERED = ("install.yaml", "addon-components.yaml")
 
 
@@ -24,7 +27,7 @@ def objects(path: Path, kind: str) -> dict[str, Any]:
     return {each["metadata"]["name"]: each for each in documents if each and each["kind"] == kind}
 
 
-@pytest.mark.parametrize("name", RENDERED)
+@pytest.mark.parametrize("name", ["crds.yaml", "addon-components.yaml"])
 def test_manifests_have_the_present_crds(name: str) -> None:
     """Run `make manifests` after a change."""
     kind = "CustomResourceDefinition"
@@ -36,14 +39,47 @@ def test_manifests_have_the_present_crds(name: str) -> None:
     }
 
 
+def test_crds_and_the_installation_are_deleted_separately() -> None:
+    """`kubectl delete -f install.yaml` deleted the CRDs, and all claims with them."""
+    kinds = {
+        name: {each["kind"] for each in yaml.load_all(text, Loader=yaml.CSafeLoader) if each}
+        for name in ("crds.yaml", "install.yaml")
+        for text in [(PACKAGING / "manifests" / name).read_text(encoding="utf-8")]
+    }
+    assert kinds["crds.yaml"] == {"CustomResourceDefinition"}
+    assert "CustomResourceDefinition" not in kinds["install.yaml"]
+
+
+def test_values_of_the_chart_have_the_present_schema_of_policies() -> None:
+    """Run `make manifests` after a change. Only the running signer refused a misspelt key."""
+    assert json.loads(SCHEMA.read_text(encoding="utf-8")) == build_schema()
+
+
 @pytest.mark.parametrize("kind", ["ClusterRole", "Role"])
 def test_manifests_have_the_present_permissions(kind: str) -> None:
     """Run `make manifests` after a change."""
     rendered = objects(PACKAGING / "manifests/install.yaml", kind)
     source = objects(PACKAGING / "management-rbac.yaml", kind)
-    assert {name: role["rules"] for name, role in rendered.items()} == {
+    assert {name: rendered[name]["rules"] for name in source} == {
         name: role["rules"] for name, role in source.items()
     }
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_manifests_have_the_present_admission_policy(name: str) -> None:
+    """Run `make manifests` after a change. clusterctl may name one more user."""
+    for kind in ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"):
+        rendered = objects(PACKAGING / "manifests" / name, kind)
+        source = objects(PACKAGING / "admission-policy.yaml", kind)
+        specs = json.dumps({each: body["spec"] for each, body in rendered.items()})
+        specs = specs.replace(r",\"${NODE_ATTESTATION_OPERATOR:=kubernetes-admin}\"", "")
+        assert json.loads(specs) == {each: body["spec"] for each, body in source.items()}
+
+
+@pytest.mark.parametrize("name", ["admission-policy.yaml", "crds", "management-rbac.yaml"])
+def test_chart_has_the_files_of_the_packaging(name: str) -> None:
+    """A link that became a file with the target's name kept Helm from rendering the chart."""
+    assert (PACKAGING / "chart/files" / name).resolve() == PACKAGING / name
 
 
 def test_insecure_signer_is_in_no_manifest_but_its_own() -> None:
@@ -74,3 +110,29 @@ def test_alert_names_every_reason_that_raises_an_alarm() -> None:
         if isinstance(leaf, type) and issubclass(leaf, AttestationError) and leaf.alarm
     ]
     assert set(match[1].split("|")) == {leaf.reason for leaf in leaves}
+
+
+def alerts() -> list[dict[str, Any]]:
+    """Return the alerts of the chart."""
+    file = PACKAGING / "chart/files/alerts.yaml"
+    rules = yaml.safe_load(file.read_text(encoding="utf-8"))["groups"][0]["rules"]
+    return [rule for rule in rules if "alert" in rule]
+
+
+@pytest.mark.parametrize("alert", alerts(), ids=lambda alert: alert["alert"])
+def test_every_alert_has_its_page_in_the_runbooks(alert: dict[str, Any]) -> None:
+    """The chart puts the address of the published site in place of the first part."""
+    url = alert["annotations"]["runbook_url"]
+    name = url.removeprefix("https://node-attestation.example/runbooks/").removesuffix(".html")
+    text = (RUNBOOKS / f"{name}.md").read_text(encoding="utf-8")
+    severity = alert["labels"]["severity"]
+    assert f"\n\nAlert `{alert['alert']}`, {severity}. " in text
+    assert all(part in text for part in ("**Meaning.**", "**Look at**", "**Do**"))
+
+
+def test_every_runbook_is_of_one_alert_and_in_the_navigation() -> None:
+    pages = {page.name for page in RUNBOOKS.glob("*.md")}
+    urls = [alert["annotations"]["runbook_url"] for alert in alerts()]
+    assert sorted(url.rpartition("/")[2].replace(".html", ".md") for url in urls) == sorted(pages)
+    navigation = (RUNBOOKS.parents[1] / "mkdocs.yml").read_text(encoding="utf-8")
+    assert set(re.findall(r"- runbooks/([\w-]+\.md)$", navigation, re.MULTILINE)) == pages

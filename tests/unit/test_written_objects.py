@@ -4,9 +4,9 @@ An API server drops fields that it does not know, so a misspelt one goes unnotic
 """
 
 import json
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from kubernetes.client import (
@@ -21,14 +21,14 @@ from pydantic import BaseModel, ValidationError
 from authenticator.kube.objects import encode_csr
 from authenticator.model import CsrRequest
 from common.names import CLIENT_SIGNER, CLIENT_USAGES
-from signer.inventory.cluster import read_cluster
-from signer.kube.client import ApiClient, Response
+from signer.inventory.cluster_api.cluster import read_cluster
 from signer.kube.csrs import CsrClient, read_csr
 from signer.kube.decode import Json
 from signer.kube.secrets import SecretClient
-from signer.operator_cli import workload_checks
-from signer.operator_cli.management import ManagementApi
-from signer.operator_cli.management_checks import check_management
+from signer.operator_cli.checks import workload_checks
+from signer.operator_cli.checks.management_checks import check_management
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.cluster_clients import FakeClient, management_api
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 CSR = encode_csr(
@@ -54,43 +54,28 @@ STORED_CSR = json.dumps(
 CLUSTER = b'{"metadata": {"name": "c1", "namespace": "team-a", "uid": "u"}, "spec": {}}'
 
 
-class Recorder:
-    """An API server that keeps what is created."""
-
-    def __init__(self) -> None:
-        self.bodies: list[Json] = []
-
-    def create(self, _path: str, body: Json, *, accepted: Container[int] = (201,)) -> Response:
-        self.bodies.append(body)
-        status = 409 if 409 in accepted else 201
-        return Response(status=status, content=b'{"status": {"allowed": true}}')
-
-    def find(self, _path: str) -> None:
-        """Find nothing."""
+def created(write: Callable[[FakeCluster], object]) -> list[Any]:
+    """Return the bodies of what is created."""
+    cluster = FakeCluster()
+    write(cluster)
+    return [request.body for request in cluster.requests if request.method == "POST"]
 
 
-def created(write: Callable[[Recorder], object]) -> list[Json]:
-    recorder = Recorder()
-    write(recorder)
-    return recorder.bodies
-
-
-def event(recorder: Recorder) -> None:
-    csrs = CsrClient(cast("ApiClient", recorder))
+def event(cluster: FakeCluster) -> None:
+    csrs = CsrClient(FakeClient(cluster))
     csrs.record_event(read_csr(STORED_CSR), "PolicyMissing", "no policy", NOW)
 
 
-def secret(recorder: Recorder) -> None:
-    SecretClient(cast("ApiClient", recorder)).create("ns", "name", {"current": b"key"})
+def secret(cluster: FakeCluster) -> None:
+    SecretClient(FakeClient(cluster)).create("ns", "name", {"current": b"key"})
 
 
-def account_review(recorder: Recorder) -> list[object]:
-    return list(check_management(cast("ManagementApi", recorder), "ns"))
+def account_review(cluster: FakeCluster) -> list[object]:
+    return list(check_management(management_api(cluster), "ns"))
 
 
-def kubeconfig_review(recorder: Recorder) -> object:
-    client = cast("ApiClient", recorder)
-    return workload_checks._check_permissions(client, read_cluster(CLUSTER))
+def kubeconfig_review(cluster: FakeCluster) -> object:
+    return workload_checks._check_permissions(FakeClient(cluster), read_cluster(CLUSTER))
 
 
 def written() -> Iterator[tuple[type[BaseModel], Json]]:

@@ -8,6 +8,7 @@ import base64
 import contextlib
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -326,6 +327,22 @@ def test_certificate_of_a_former_node_name_is_not_served(node: Node) -> None:
     assert one_line(result)
 
 
+@pytest.mark.parametrize("name", ["HTTPS_PROXY", "https_proxy"])
+def test_unreachable_api_server_names_the_proxy_that_is_not_used(
+    node: Node, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The kubelet uses it, so only the program fails."""
+    node.settings["timeoutSeconds"] = 2
+    node.store_credential(age_days=8)
+    assert "proxy" not in one_line(node.call())
+    shutil.rmtree(node.state)
+    node.store_credential(age_days=8)
+    monkeypatch.setenv(name, "http://127.0.0.1:9")
+    line = one_line(node.call())
+    assert f"; {name} is not used: set proxy-url in the kubeconfig (join --proxy-url)" in line
+    assert "ApiServerUnavailable" in line
+
+
 def test_all_problems_of_settings_are_in_one_line(node: Node) -> None:
     node.settings["surprise"] = 1
     result = node.call("--timeout-seconds=soon", "--whatever")
@@ -363,12 +380,28 @@ def test_missing_tpm_is_an_error_of_one_line(node: Node) -> None:
     assert "CoolingDown" in one_line(node.call())
 
 
-def test_state_directory_of_another_user_is_refused(node: Node) -> None:
+def test_state_directory_of_another_user_is_not_written(node: Node) -> None:
     node.state.mkdir()
     os.chown(node.state, 65534, 65534)
     result = node.call()
     assert result.returncode == 2
     assert "StateDirectoryUnsafe" in one_line(result)
+    assert list(node.state.iterdir()) == []
+
+
+def test_valid_certificate_in_a_directory_of_another_user_is_served_with_a_warning(
+    node: Node,
+) -> None:
+    """Only this user can have written the file, and not to serve it costs the node."""
+    credential = node.store_credential(age_days=6)
+    os.chown(node.state, 65534, 65534)
+    result = node.call()
+    assert result.returncode == 0
+    certificate = json.loads(result.stdout)["status"]["clientCertificateData"]
+    assert certificate == credential.key_pair.certificate.decode()
+    [warning] = result.stderr.splitlines()
+    assert "no background run can be started: " in warning
+    assert "belongs to another user: remove it, or check its content" in warning
 
 
 def test_version_is_printed(node: Node) -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from authenticator import launcher
 from authenticator.clock import SystemClock
-from authenticator.config.arguments import BACKGROUND_COMMAND
+from authenticator.config.command_line import BACKGROUND_COMMAND
 from authenticator.enroll.enroll import Trigger
 from authenticator.state import credential as credential_file
 from authenticator.state import store
@@ -550,7 +550,7 @@ def test_unwritable_note_does_not_stop_the_call(call: Call) -> None:
     assert call.run().returncode == 0
 
 
-def test_full_program_gets_arguments_and_environment_without_variables_of_python(
+def test_full_program_gets_no_variables_of_python_or_openssl(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "program")
@@ -561,7 +561,8 @@ def test_full_program_gets_arguments_and_environment_without_variables_of_python
 
     monkeypatch.setattr(os, "execve", execve)
     monkeypatch.setattr(sys, "argv", [str(tmp_path / "link"), "status", "--output=json"])
-    given = {"PYTHONPATH": "/x", "PYTHONSTARTUP": "/x", "A_PYTHON": "1", "PATH": "/bin"}
+    dropped = ("PYTHONPATH", "PYTHONSTARTUP", "OPENSSL_CONF", "OPENSSL_MODULES", "SSL_CERT_FILE")
+    given = {**dict.fromkeys(dropped, "/x"), "A_PYTHON": "1", "PATH": "/bin"}
     monkeypatch.setattr(os, "environ", given)
     launcher.exec_full_program()
     program = str(tmp_path / "program-full")

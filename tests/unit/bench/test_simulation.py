@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from authenticator.state.credential import RENEWAL_FRACTION, RENEWAL_SPREAD
-from signer.controller.rate_limit import BURST, QPS, ChallengeRateLimiter
+from signer.controller.reconcile.limits import BURST, QPS, ChallengeRateLimiter
 from signer.errors import TooManyChallenges
 from tests.bench.simulation.calculation import averages, limits
 from tests.bench.simulation.costs import Costs
@@ -71,7 +71,7 @@ def test_the_same_seed_gives_the_same_result() -> None:
 
 
 def test_outage_of_less_than_a_fifth_of_the_lifetime_loses_no_node() -> None:
-    """docs/operations.md promises it: every node survives a fifth of the lifetime.
+    """docs/operate/certificates.md promises it: every node survives a fifth of the lifetime.
 
     After the outage, nodes still wait for their pause: half an hour, and two minutes for the call.
     """
@@ -237,7 +237,7 @@ def test_limits_are_where_a_part_is_full() -> None:
     most = limits(HOUR, COSTS, machine=1 << 20, cores=4)
     assert averages(most.signer, HOUR, COSTS).signer == pytest.approx(1, abs=0.001)
     assert averages(most.management, HOUR, COSTS).management == pytest.approx(4, abs=0.001)
-    assert (most.memory, most.memory_of_owner) == (448, 128)
+    assert (most.memory, most.memory_of_tenant) == (448, 128)
 
 
 def test_table_shows_only_figures_that_exist() -> None:

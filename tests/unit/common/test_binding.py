@@ -40,6 +40,7 @@ def test_extra_data_is_what_openssl_computes(expiration_seconds: int | None, cas
     extra_data = binding.answer_extra_data(
         bytes.fromhex(EXPECTED["secret"]),
         name=NAME,
+        pkcs10_sha256=INPUTS.pkcs10_sha256,
         expiration_seconds=expiration_seconds,
         usages=USAGES,
     )

@@ -22,19 +22,16 @@ from common.csr import (
     encode_request,
 )
 from common.errors import (
-    AttestationError,
     NodeNameInvalid,
-    PemBlocksUnexpected,
     PemNotCanonical,
     ProviderIDMalformed,
-    ProviderUnknown,
     TooLarge,
 )
 from common.evidence import MAX_SIZE_WITH_EVENT_LOG
 from common.pem import encode_block
 from common.pkcs10 import MAX_PKCS10, parse_pkcs10
 from tests import vectors
-from tests.unit.common.test_pkcs10 import LONGEST, RSA_KEY
+from tests.builders.requests import LONGEST, RSA_KEY
 
 REQUEST = vectors.cases("requests")[-2]
 PKCS10 = bytes.fromhex(REQUEST["der"])
@@ -63,81 +60,10 @@ def test_plain_request_has_exactly_one_block() -> None:
     assert decode_plain_request(FIRST) == PKCS10
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param(b"\n" + GOOD, id="before"),
-        pytest.param(FIRST + b"\n" + PROVIDER + LAST, id="between"),
-        pytest.param(GOOD + b"\n", id="after"),
-        pytest.param(GOOD + b"x", id="text after"),
-        pytest.param(GOOD[:-1], id="no final LF"),
-        pytest.param(GOOD.replace(b"\n", b"\r\n"), id="CRLF"),
-        pytest.param(GOOD.replace(b"\n", b"\r\n", 1), id="CRLF after the first line"),
-        pytest.param(encode_block("", PKCS10) + PROVIDER + LAST, id="no label"),
-        pytest.param(GOOD.replace(b"\nMII", b"\n MII", 1), id="space"),
-        pytest.param(GOOD.replace(b"REQUEST-----\n", b"REQUEST-----\nA: b\n\n", 1), id="header"),
-        pytest.param(
-            FIRST.replace(b"-----END CERTIFICATE ", b"-----END NEW CERTIFICATE ") + PROVIDER + LAST,
-            id="another end",
-        ),
-        pytest.param(FIRST + PROVIDER.replace(b"dHBt", b"dHB\nt") + LAST, id="short line"),
-        pytest.param(FIRST + PROVIDER.replace(b"dHBt", b"dHBt\n") + LAST, id="empty line"),
-        pytest.param(FIRST + PROVIDER.replace(b"dHBt", b"dHBtCg=") + LAST, id="padding"),
-        pytest.param(FIRST + PROVIDER.replace(b"dHBt", b"dHB") + LAST, id="no padding"),
-        pytest.param(FIRST + PROVIDER.replace(b"dHBt", b"dHBtCh==") + LAST, id="spare bits"),
-        pytest.param(FIRST + PROVIDER.replace(b"dHBt", b"====") + LAST, id="padding alone"),
-        pytest.param(GOOD.replace(b"-----BEGIN", b"----BEGIN", 1), id="four dashes"),
-        pytest.param(GOOD.lower(), id="lower case"),
-        pytest.param(PKCS10, id="DER"),
-    ],
-)
-def test_p2_text_that_is_not_canonical_is_refused(text: bytes) -> None:
-    with pytest.raises(PemNotCanonical):
-        decode_request(text)
-
-
 def test_p2_block_without_end_line_is_refused() -> None:
     begun = FIRST[: FIRST.index(b"-----END")]
     with pytest.raises(PemNotCanonical, match="has no end line"):
         decode_plain_request(begun + b"\n")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param(b"", id="nothing"),
-        pytest.param(FIRST, id="request alone"),
-        pytest.param(FIRST + PROVIDER, id="no data"),
-        pytest.param(FIRST + LAST + PROVIDER, id="another order"),
-        pytest.param(PROVIDER + LAST + FIRST, id="request last"),
-        pytest.param(GOOD + LAST, id="data twice"),
-        # Parsing stops after the first block too many.
-        pytest.param(GOOD + LAST + b"text", id="data twice, and text"),
-        pytest.param(FIRST + GOOD, id="request twice"),
-        pytest.param(
-            FIRST.replace(b"CERTIFICATE REQ", b"NEW CERTIFICATE REQ") + PROVIDER + LAST,
-            id="another label",
-        ),
-        pytest.param(
-            FIRST + PROVIDER + encode_block("ATTESTATION DATA", DATA), id="the example's label"
-        ),
-    ],
-)
-def test_p2_other_blocks_are_refused(text: bytes) -> None:
-    with pytest.raises(PemBlocksUnexpected):
-        decode_request(text)
-
-
-def test_p2_attestation_in_a_plain_request_is_refused() -> None:
-    with pytest.raises(PemBlocksUnexpected):
-        decode_plain_request(GOOD)
-
-
-@pytest.mark.parametrize("provider", [b"", b"tpm\n", b"TPM", b"aws"])
-def test_p2_other_providers_are_refused(provider: bytes) -> None:
-    block = encode_block("KUBELET AUTHENTICATOR ATTESTATION PROVIDER", provider)
-    with pytest.raises(ProviderUnknown):
-        decode_request(FIRST + block + LAST)
 
 
 @pytest.mark.parametrize("read", [decode_request, decode_plain_request])
@@ -163,17 +89,6 @@ def test_p1_the_largest_blocks_fit() -> None:
 @given(st.binary(max_size=200), st.binary(max_size=200))
 def test_encoded_request_decodes_to_its_parts(pkcs10: bytes, data: bytes) -> None:
     assert decode_request(encode_request(pkcs10, data)) == (pkcs10, data)
-
-
-@given(st.data())
-def test_decoded_request_encodes_to_the_same_text(data: st.DataObject) -> None:
-    at = data.draw(st.integers(0, len(GOOD) - 1))
-    changed = GOOD[:at] + data.draw(st.binary(max_size=3)) + GOOD[at + 1 :]
-    try:
-        pkcs10, attestation = decode_request(changed)
-    except AttestationError:
-        return
-    assert encode_request(pkcs10, attestation) == changed
 
 
 # Requests that the node builds

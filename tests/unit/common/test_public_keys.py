@@ -7,11 +7,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 from cryptography.hazmat.primitives.serialization import load_der_public_key
-from hypothesis import given
-from hypothesis import strategies as st
 
 from common.public_keys import InvalidKey, canonical_spki, public_key_from_area, spki_sha256
-from common.tpm.constants import TPM_ECC_NIST_P256, ObjectAttributes
+from common.tpm.constants import TPM_ECC_NIST_P256
 from common.tpm.public import EccParameters, EccPoint, PublicArea, RsaParameters
 from tests import vectors
 from tests.builders import odd_rsa
@@ -127,23 +125,3 @@ def test_invalid_keys_are_refused(public: PublicArea, message: str) -> None:
 def test_unsupported_key_types_have_no_digest(key: PublicKeyTypes) -> None:
     with pytest.raises(InvalidKey, match="must be RSA with e = 65537"):
         spki_sha256(key)
-
-
-POINTS = st.builds(EccPoint, x=st.binary(max_size=66), y=st.binary(max_size=66))
-KEYS = st.builds(
-    PublicArea,
-    name_alg=st.just(RSA.name_alg),
-    attributes=st.just(ObjectAttributes(0)),
-    auth_policy=st.just(b""),
-    parameters=st.sampled_from([RSA.parameters, ECC.parameters]),
-    unique=st.binary(min_size=256, max_size=256) | POINTS,
-)
-
-
-@given(KEYS)
-def test_no_undocumented_error_is_raised(public: PublicArea) -> None:
-    try:
-        key = public_key_from_area(public)
-    except InvalidKey:
-        return
-    assert len(spki_sha256(key)) == 32

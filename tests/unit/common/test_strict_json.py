@@ -16,34 +16,6 @@ def test_object_is_parsed() -> None:
     assert strict_json.load(b'{"a": 999999999}') == {"a": 999999999}
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"[]",
-        b'"v1"',
-        b"1",
-        b"null",
-        b'{"a":1',
-        b'{"a":1}x',
-        b'{"a":1}{}',
-        b"{'a':1}",
-        b'{"a":1,}',
-        b'{"a":"\n"}',
-        b'\xef\xbb\xbf{"a":1}',
-        b'{"a":"\xff"}',
-        b'{"a":"\xed\xa0\x80"}',
-        '{"a":1}'.encode("utf-16"),
-        b"[" * 4000,
-        b'{"a":' * 4000,
-    ],
-    ids=lambda data: repr(data)[:20],
-)
-def test_data_that_is_not_a_json_object_is_refused(data: bytes) -> None:
-    with pytest.raises(JsonMalformed):
-        strict_json.load(data)
-
-
 def document(values: int, value: bytes) -> bytes:
     """Return a document with this many copies of a value in an array."""
     return b'{"a":[' + b",".join([value] * values) + b"]}"
@@ -128,29 +100,6 @@ def test_other_encodings_of_a_value_are_refused(
         take(value)
 
 
-@pytest.mark.parametrize("value", ["AB", "ab ", "abc", "a", "zz", 12, None])
-def test_digest_is_lower_case_hex_of_its_size(value: object) -> None:
-    assert strict_json.take_digest("ab", 1) == b"\xab"
-    with pytest.raises(JsonMalformed):
-        strict_json.take_digest(value, 1)
-
-
-@pytest.mark.parametrize(
-    "uid",
-    [
-        "11111111-2222-4333-8444-55555555555F",
-        "11111111222243338444555555555555",
-        "{11111111-2222-4333-8444-555555555555}",
-        "11111111-2222-4333-8444-555555555555\n",
-        "11111111-2222-4333-8444-5555555555555",
-    ],
-)
-def test_uid_is_a_lower_case_uuid(uid: str) -> None:
-    assert strict_json.take_str("11111111-2222-4333-8444-55555555555f", strict_json.UID)
-    with pytest.raises(JsonMalformed):
-        strict_json.take_str(uid, strict_json.UID)
-
-
 def test_time_is_in_utc() -> None:
     moment = datetime(2026, 11, 21, 6, 40, tzinfo=UTC)
     assert strict_json.parse_time("2026-11-21T06:40:00Z") == moment
@@ -176,11 +125,3 @@ def test_decoded_base64_encodes_to_itself(text: str) -> None:
     except JsonMalformed:
         return
     assert strict_json.base64_text(data) == text
-
-
-@given(st.binary(max_size=100))
-def test_no_undocumented_error_is_raised(data: bytes) -> None:
-    try:
-        strict_json.load(data)
-    except JsonMalformed:
-        return

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from authenticator.config.arguments import parse_arguments
+from authenticator.config.command_line import parse_arguments
 from tests.release import bootstrap
 from tests.release.bootstrap import EXAMPLES, File
 
@@ -98,7 +98,10 @@ def test_control_plane_starts_the_service_that_it_installs() -> None:
 
 def test_image_is_checked_for_the_files_that_the_package_installs() -> None:
     goss = PACKAGING / "image-builder/goss/goss-node-attestation.yaml"
-    checked = yaml.safe_load(goss.read_text(encoding="utf-8"))["file"]
+    document = yaml.safe_load(goss.read_text(encoding="utf-8"))
+    package = yaml.safe_load((NODE / "package/nfpm.yaml").read_text(encoding="utf-8"))
+    assert document["package"].keys() == {package["name"]}
+    checked = document["file"]
     sources = {
         path.name: path.read_text(encoding="utf-8") for path in NODE.rglob("*") if path.is_file()
     }

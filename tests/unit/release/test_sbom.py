@@ -1,9 +1,13 @@
 """The SBOM holds what the lock holds."""
 
+from email.message import Message
+from importlib.metadata import PackageMetadata
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from tests.release.components import licenses_of
 from tests.release.lock import Pin, read_lock
 from tests.release.sbom import make_sbom
 
@@ -54,6 +58,30 @@ def test_sbom_has_components_and_their_dependencies(pins: tuple[Pin, ...]) -> No
         {"ref": CFFI, "dependsOn": []},
         {"ref": CRYPTOGRAPHY, "dependsOn": [CFFI]},
     ]
+
+
+def test_component_has_the_license_and_the_hashes_of_the_lock(pins: tuple[Pin, ...]) -> None:
+    cffi, _ = make_sbom("signer", "1.2.3", pins, lock_sha256="dd")["components"]
+    hashes = [{"alg": "SHA-256", "content": digest} for digest in ("aa", "bb")]
+    assert cffi["licenses"] == [{"expression": "MIT-0"}]
+    assert cffi["externalReferences"] == [{"type": "distribution", "url": CFFI, "hashes": hashes}]
+
+
+def test_package_without_a_license_is_refused() -> None:
+    metadata = Message()
+    metadata["Name"] = "unlicensed"
+    with pytest.raises(ValueError, match="unlicensed must have a license"):
+        licenses_of(cast("PackageMetadata", metadata))
+    metadata["License"] = "BSD"
+    assert licenses_of(cast("PackageMetadata", metadata)) == [{"license": {"name": "BSD"}}]
+
+
+@pytest.mark.parametrize("name", ["node", "signer", "operator"])
+def test_every_locked_package_has_a_license_and_hashes(name: str) -> None:
+    pins = read_lock(REQUIREMENTS / f"{name}.txt")
+    for component in make_sbom(name, "1.2.3", pins, lock_sha256="dd")["components"]:
+        assert component["licenses"], component
+        assert component["externalReferences"][0]["hashes"], component
 
 
 @pytest.mark.parametrize("name", ["node", "signer"])

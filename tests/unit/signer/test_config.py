@@ -1,49 +1,19 @@
 """The configuration of the signer, and the command line that names it."""
 
 import base64
-import io
 import re
 import socket
-import sys
 from collections.abc import Sequence
-from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
-from signer import cli
 from signer.arguments import COMMANDS
 from signer.config import ConfigError, Flags, load, load_policy_file
-from tests.harness import kubeconfig, pki
-
-POLICY = {
-    "apiVersion": "attestation.cluster.x-k8s.io/v1alpha1",
-    "kind": "KubeletAttestationPolicy",
-    "metadata": {"name": "default"},
-    "spec": {},
-}
-
-
-@pytest.fixture
-def flags(tmp_path: Path) -> Flags:
-    authority = pki.Authority.make("management", pki.ec_key())
-    text = kubeconfig.with_certificate(
-        "https://management.example:6443", authority.pair.certificate, authority.client("signer")
-    )
-    (tmp_path / "kubeconfig").write_text(text)
-    (tmp_path / "policy.yaml").write_text(yaml.safe_dump(POLICY))
-    return Flags(
-        policy=tmp_path / "policy.yaml",
-        kubeconfig=tmp_path / "kubeconfig",
-        in_cluster_endpoint=None,
-        own_namespace="node-attestation-system",
-        watched_namespace="",
-        infrastructure_groups=("infrastructure.cluster.x-k8s.io",),
-        metrics_address=None,
-        metrics_secure=False,
-    )
+from tests.builders.signer_command import POLICY, connected, run
+from tests.harness import pki
 
 
 def policy_of(flags: Flags) -> Path:
@@ -233,35 +203,6 @@ def test_hidden_files_of_a_mounted_configmap_are_skipped(flags: Flags, tmp_path:
     (directory / ".hidden").write_text("no certificate")
     policy_of(flags).write_text(certified(directory))
     assert len(load_policy_file(policy_of(flags)).anchors["default"].roots) == 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandResult:
-    """Exit status and output of a command."""
-
-    status: int
-    stdout: str
-    stderr: str
-
-
-def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> CommandResult:
-    monkeypatch.setattr(sys, "argv", ["node-attestation-signer", *arguments])
-    stdout, stderr = io.StringIO(), io.StringIO()
-    with redirect_stdout(stdout), redirect_stderr(stderr):
-        try:
-            status = cli.main()
-        except SystemExit as e:
-            status = e.code if isinstance(e.code, int) else 1
-    return CommandResult(status=status, stdout=stdout.getvalue(), stderr=stderr.getvalue())
-
-
-def connected(flags: Flags) -> list[str]:
-    """Return the flags without which nothing runs outside of a pod."""
-    named = {"--policy": flags.policy, "--kubeconfig": flags.kubeconfig}
-    return [str(word) for flag in named.items() for word in flag] + [
-        "--own-namespace",
-        "attestation",
-    ]
 
 
 def test_check_config_prints_the_configuration_without_secrets(

@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from signer.errors import EndorsementCertificateRevoked
-from signer.policy import Policy, TrustMode
+from signer.policy import EndorsementKeyRules, Policy, TrustMode
 from signer.trust_bundles import TrustBundleFiles, TrustBundleInvalid, load_trust_bundle
 from signer.verify.x509.endorsement_certificate import verify_endorsement_certificate
 from signer.verify.x509.trust_anchors import NO_ANCHORS, TrustAnchors
@@ -66,7 +66,10 @@ def mounted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> MountedBundle:
     (directory / "root.der").write_bytes(ROOT.der)
     (directory / "below.der").write_bytes(BELOW.der)
     policy = Policy(
-        name="tenants", trust=TrustMode.CERTIFIED, certificate_authorities=(str(directory),)
+        name="tenants",
+        endorsement_key=EndorsementKeyRules(
+            trust=TrustMode.CERTIFIED, certificate_authorities=(str(directory),)
+        ),
     )
     files = TrustBundleFiles([policy], {"tenants": load_trust_bundle(policy)})
     return MountedBundle(directory=directory, policy=policy, files=files, caplog=caplog)
@@ -146,7 +149,12 @@ def test_a_mounted_configmap_is_replaced_as_a_whole(mounted: MountedBundle, tmp_
         (directory / version / "root.der").write_bytes(issuer.der)
     (directory / "..data").symlink_to("..1")
     (directory / "root.der").symlink_to("..data/root.der")
-    policy = replace(mounted.policy, certificate_authorities=(str(directory),))
+    policy = replace(
+        mounted.policy,
+        endorsement_key=replace(
+            mounted.policy.endorsement_key, certificate_authorities=(str(directory),)
+        ),
+    )
     files = TrustBundleFiles([policy], {"tenants": load_trust_bundle(policy)})
     (directory / "..data_tmp").symlink_to("..2")
     (directory / "..data_tmp").rename(directory / "..data")
@@ -211,7 +219,12 @@ def test_unreadable_authorities_are_logged(mounted: MountedBundle) -> None:
 
 def with_lists(mounted: MountedBundle, lists: Path) -> Policy:
     lists.mkdir()
-    return replace(mounted.policy, certificate_revocation_lists=(str(lists),))
+    return replace(
+        mounted.policy,
+        endorsement_key=replace(
+            mounted.policy.endorsement_key, certificate_revocation_lists=(str(lists),)
+        ),
+    )
 
 
 def verify(anchors: TrustAnchors, issuer: Issuer = BELOW) -> None:

@@ -9,7 +9,8 @@ from authenticator.commands import endorsement_key
 from authenticator.config.settings import resolve
 from authenticator.errors import ConfigurationInvalid, TpmFailed
 from authenticator.tpm.device import DeviceEndorsementKey
-from signer.inventory.key_annotation import read_key_annotation
+from common.yaml_text import to_yaml
+from signer.inventory.cluster_api.key_annotation import read_key_annotation
 from tests.fakes.tpm import FakeTpm
 from tests.harness.pki import Authority, ec_key
 
@@ -37,7 +38,7 @@ def test_manifest_registers_the_machine_for_its_cluster() -> None:
     document = endorsement_key.collect(FakeTpm().endorsement_key())
     settings = resolve({"nodeName": "worker-1", "providerID": "test:///1"}, {}, "x")
     manifest = endorsement_key.manifest(document, settings, "ns/c")
-    assert yaml.safe_load(endorsement_key.to_yaml(manifest)) == {
+    assert yaml.safe_load(to_yaml(manifest)) == {
         "apiVersion": "attestation.cluster.x-k8s.io/v1alpha1",
         "kind": "EndorsementKey",
         "metadata": {"name": document["sha256"]},

@@ -15,7 +15,7 @@ import yaml
 from authenticator.commands import join
 from authenticator.commands.join import JoinPlan
 from authenticator.config import invocation, kubeconfig
-from authenticator.config.arguments import parse_arguments
+from authenticator.config.command_line import parse_arguments
 from authenticator.errors import (
     BootstrapCredentialUnusable,
     ConfigurationInvalid,
@@ -120,6 +120,16 @@ def test_certificate_is_for_the_call_of_the_kubeconfig(machine: Machine) -> None
     assert plan.call.settings.node_name == "worker-1"
 
 
+def test_proxy_is_written_for_the_program_and_the_kubelet(machine: Machine) -> None:
+    """HTTPS_PROXY is not used."""
+    plan = machine.require_plan("--proxy-url=http://other.example:3128")
+    [cluster] = yaml.safe_load(plan.content)["clusters"]
+    assert cluster["cluster"]["proxy-url"] == "http://other.example:3128"
+    assert plan.call.exec_info.server.proxy == "http://other.example:3128"
+    with pytest.raises(KubeconfigUnusable, match="proxy-url must be an http or https URL"):
+        machine.plan("--proxy-url=socks5://other.example")
+
+
 def test_ca_in_a_file_is_written_inline(machine: Machine) -> None:
     (machine.directory / "ca.crt").write_text(CA, encoding="ascii")
     change = {"certificate-authority-data": None, "certificate-authority": "ca.crt"}
@@ -216,6 +226,7 @@ def test_join_of_a_control_plane_node_uses_the_server_of_admin_conf(machine: Mac
     machine.write(machine.directory / "admin.conf", {"token": "admin"}, server=SHARED)
     plan = machine.require_plan()
     assert plan.call.exec_info.server.url == SHARED
+    assert plan.call.exec_info.server.proxy == CLUSTER["proxy-url"]
     assert plan.call.settings.bootstrap_kubeconfig == machine.bootstrap_conf
     assert yaml.safe_load(plan.content)["clusters"][0]["cluster"] == {
         **CLUSTER,

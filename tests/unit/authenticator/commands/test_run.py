@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from authenticator.commands.run import CommandContext, escape_unprintable
-from authenticator.config.arguments import Arguments
+from authenticator.config.command_line import Arguments
 
 FULL_PROGRAM = Path(sys.prefix, "bin", "kubelet-authenticator-tpm-full")
 HANGING = """\

@@ -9,8 +9,8 @@ from authenticator.state.directory import StateDirectory
 from authenticator.state.run_record import RunRecorder
 from authenticator.state.store import FileStore
 from tests.builders import credentials
+from tests.builders.pending_exchange import PENDING
 from tests.fakes.clock import FakeClock
-from tests.unit.authenticator.state.test_store import PENDING
 
 
 def test_status_shows_certificates_exchange_cooldown_and_runs(tmp_path: Path) -> None:

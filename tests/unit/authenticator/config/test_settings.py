@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from authenticator.config.arguments import DEFAULT_KUBECONFIG, parse_arguments
+from authenticator.config.command_line import DEFAULT_KUBECONFIG, parse_arguments
 from authenticator.config.setting_table import SETTINGS
 from authenticator.config.settings import Settings, resolve
 from authenticator.errors import ConfigurationInvalid
 from authenticator.providers.provider import Identity
-from common.evidence import MAX_EVENT_LOG
+from common.evidence import MAX_EVENT_LOG, MAX_PCR_SIGNATURES
 from common.names import CLIENT_SIGNER
 
 HOST = "Worker-1.Example\n"
@@ -38,6 +38,7 @@ GOOD: dict[str, object] = {
     "endorsementKeyType": "ecc",
     "endorsementPasswordFile": "/p",
     "eventLogFile": "/e",
+    "pcrSignatureFile": "/v",
     "timeoutSeconds": 30,
     "signerName": "cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm",
     "expirationSeconds": 3600,
@@ -57,6 +58,7 @@ def test_every_setting_is_loaded() -> None:
         endorsement_key_type="ecc",
         endorsement_password_file=Path("/p"),
         event_log_file=Path("/e"),
+        pcr_signature_file=Path("/v"),
         timeout_seconds=30,
         signer_name="cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm",
         expiration_seconds=3600,
@@ -195,6 +197,17 @@ def test_missing_event_log_is_left_to_the_signer(tmp_path: Path) -> None:
     assert len(settings.event_log() or b"") == MAX_EVENT_LOG + 1, (
         "one byte over the limit, so that the caller refuses it"
     )
+
+
+def test_signatures_that_no_answer_can_have_are_not_sent(tmp_path: Path) -> None:
+    """A policy may not need them."""
+    path = tmp_path / "signatures"
+    settings = resolve({"pcrSignatureFile": str(path)}, {}, HOST)
+    assert settings.pcr_signatures() is None
+    path.write_bytes(bytes(MAX_PCR_SIGNATURES))
+    assert settings.pcr_signatures() == bytes(MAX_PCR_SIGNATURES)
+    path.write_bytes(bytes(MAX_PCR_SIGNATURES + 1))
+    assert settings.pcr_signatures() is None
 
 
 @pytest.mark.parametrize(

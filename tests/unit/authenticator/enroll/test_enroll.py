@@ -5,10 +5,13 @@ from datetime import timedelta
 
 import pytest
 
+from authenticator.enroll.csr_status import CREDENTIAL_UNKNOWN
 from authenticator.enroll.enroll import MAX_KNOWN_CALLS, Trigger
 from authenticator.errors import (
     BootstrapCredentialUnusable,
     CertificateNotAccepted,
+    CertificateNotYetValid,
+    ClientCertificateUnusable,
     ConfigurationInvalid,
     CoolingDown,
     DeadlinePassed,
@@ -23,13 +26,14 @@ from authenticator.errors import (
     Unauthorized,
     VersionRefused,
 )
-from authenticator.model import PendingExchange, Token
+from authenticator.model import KeyPair, PendingExchange, Token
 from authenticator.providers.provider import Identity
 from authenticator.state.cooldown import duration_after
 from authenticator.state.credential import Freshness, freshness
 from common.errors import ApiServerUnavailable
+from signer.errors import RequesterCredentialUnknown
 from tests.fakes.csr_api import BOOTSTRAP_USER, Issuance
-from tests.fakes.node import FakeNode
+from tests.fakes.node import NODE_NAME, FakeNode
 
 NODE_USER = "system:node:worker-1.example"
 ENTRY = Token(token="entry")
@@ -132,6 +136,62 @@ def test_certificate_of_another_node_name_requests_nothing() -> None:
     node.settings["nodeName"] = "worker-2"
     node.obtain()
     assert requesters(node)[2:] == [BOOTSTRAP_USER] * 2
+
+
+def test_join_uses_the_certificate_that_a_killed_join_has_cached() -> None:
+    node = joined()
+    assert node.obtain(Trigger.JOIN) == node.store.credential
+    assert len(node.cluster.csrs) == 2
+
+
+RESETS: dict[str, dict[str, object]] = {
+    "host name": {"nodeName": None},
+    "setting": {"nodeName": "worker-2"},
+    "provider ID": {"providerID": "test:///2"},
+    "provider": {"nodeName": None, "providerID": None, "provider": "aws"},
+}
+
+
+@pytest.mark.parametrize("reset", RESETS)
+def test_reset_host_does_not_join_with_the_certificate_of_another_node(reset: str) -> None:
+    """Its state directory was left over. Its certificate must not request the new one either."""
+    node = joined()
+    node.settings = RESETS[reset]
+    node.hostname = "worker-2"
+    node.identity = Identity(provider_id="test:///1", node_name="worker-2")
+    credential = node.obtain(Trigger.JOIN)
+    assert credential.node_name == (NODE_NAME if reset == "provider ID" else "worker-2")
+    assert requesters(node)[2:] == [BOOTSTRAP_USER] * 2
+    assert node.obtain(Trigger.JOIN) == credential
+
+
+def test_failed_join_of_a_reset_host_keeps_the_old_certificate() -> None:
+    """The host name may be wrong for a moment, as before DHCP."""
+    node = joined()
+    old = node.store.credential
+    node.settings = {"nodeName": None}
+    node.hostname = "localhost"
+    node.cluster.deny["offer"] = ("NodeNameNotOfMachine", "no")
+    with pytest.raises(RequestDenied):
+        node.obtain(Trigger.JOIN)
+    assert node.store.credential == old
+
+
+def test_certificate_that_is_ended_for_writes_is_replaced_with_itself() -> None:
+    node = joined()
+    old = node.store.credential
+    assert node.obtain(Trigger.WRITES_REFUSED) != old
+    assert requesters(node)[2:] == [NODE_USER] * 2
+
+
+def test_certificate_that_is_ended_for_writes_waits_for_the_end_of_a_cooldown() -> None:
+    """A timer asks again and again."""
+    node = joined()
+    node.cluster.deny["offer"] = ("EndorsementKeyBanned", "no")
+    with pytest.raises(RequestDenied):
+        node.obtain(Trigger.WRITES_REFUSED)
+    with pytest.raises(CoolingDown):
+        node.obtain(Trigger.WRITES_REFUSED)
 
 
 def test_suspected_certificate_that_is_accepted_is_kept() -> None:
@@ -247,6 +307,121 @@ def test_cooldown_ends_with_another_entry_credential() -> None:
         node.obtain()
     node.entry = ENTRY
     assert node.obtain() == node.store.credential
+
+
+def restored_from_snapshot() -> FakeNode:
+    """Return a node whose certificate the API server accepts and the signer does not know (K4)."""
+    node = due(joined())
+    node.cluster.deny_requesters[NODE_USER] = ("RequesterCredentialUnknown", "not of its last")
+    return node
+
+
+@pytest.mark.parametrize("source", ["bootstrap", "entry"])
+def test_node_restored_from_a_snapshot_comes_back_without_its_certificate(source: str) -> None:
+    """With `unknownCredential: Deny` its certificate is never accepted again."""
+    node = restored_from_snapshot()
+    if source == "entry":
+        node.bootstrap, node.entry = None, ENTRY
+        node.cluster.tokens = {ENTRY.token}
+    assert node.obtain() == node.store.credential
+    assert requesters(node)[2:] == [NODE_USER] + [BOOTSTRAP_USER] * 2
+
+
+def test_node_restored_from_a_snapshot_names_the_operators_step() -> None:
+    node = restored_from_snapshot()
+    node.bootstrap = None
+    with pytest.raises(RequestDenied, match=r"other certificates.*kubeadm token create"):
+        node.obtain()
+    with pytest.raises(CoolingDown):
+        node.obtain()
+
+
+def test_other_denial_of_the_certificate_does_not_use_the_bootstrap_credential() -> None:
+    node = due(joined())
+    node.cluster.deny_requesters[NODE_USER] = ("EndorsementKeyBanned", "no")
+    with pytest.raises(RequestDenied, match="EndorsementKeyBanned"):
+        node.obtain()
+    assert requesters(node)[2:] == [NODE_USER]
+
+
+def test_reason_of_the_signer_for_an_old_certificate_is_known() -> None:
+    assert RequesterCredentialUnknown.reason == CREDENTIAL_UNKNOWN
+
+
+def with_signer_ahead(minutes: int) -> FakeNode:
+    """Return a node whose signer's clock is ahead of the API server's; it backdates by 5 min."""
+    node = FakeNode()
+    node.cluster.issuance.backdated = timedelta(minutes=5 - minutes)
+    return node
+
+
+def test_clock_of_a_signer_that_is_ahead_is_named_and_its_certificate_awaited() -> None:
+    """The API server answers 401, as for a certificate of another CA."""
+    node = with_signer_ahead(minutes=7)
+    with pytest.raises(
+        CertificateNotYetValid,
+        match=r"valid from 2027-01-15T08:02:00Z.*clock says 2027-01-15T08:00:00Z.*signer's clock",
+    ):
+        node.obtain()
+    requested = len(node.cluster.csrs)
+    node.clock.pass_time(120)
+    assert node.obtain() == node.store.credential
+    assert len(node.cluster.csrs) == requested, "the same certificate"
+
+
+def test_refused_certificate_that_has_begun_blames_the_authority() -> None:
+    node = with_signer_ahead(minutes=5)
+    node.cluster.review_errors = [Unauthorized("401")]
+    with pytest.raises(CertificateNotAccepted, match="signer's CA"):
+        node.obtain()
+
+
+def test_api_server_without_date_blames_the_authority() -> None:
+    node = with_signer_ahead(minutes=7)
+    node.cluster.has_date = False
+    with pytest.raises(CertificateNotAccepted, match="signer's CA"):
+        node.obtain()
+
+
+@pytest.mark.parametrize("trigger", [Trigger.RENEWAL_DUE, Trigger.UNAUTHORIZED_SUSPECTED])
+def test_certificate_without_its_key_is_replaced_and_not_reported_as_refused(
+    trigger: Trigger, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = due(joined())
+    assert node.store.credential is not None
+    node.cluster.unusable.add(node.store.credential.key_pair.certificate)
+    bootstrap, node.bootstrap = node.bootstrap, None
+    with pytest.raises(ClientCertificateUnusable, match=r"cannot be read.*kubeadm token create"):
+        node.obtain(trigger)
+    node.bootstrap = bootstrap
+    node.obtain(trigger)
+    assert requesters(node)[2:] == [BOOTSTRAP_USER] * 2
+    assert "401" not in caplog.text
+
+
+def test_bootstrap_certificate_without_its_key_is_named() -> None:
+    pair = KeyPair(certificate=b"certificate", key=b"another")
+    node = FakeNode(bootstrap=pair, entry=ENTRY)
+    node.cluster.unusable.add(pair.certificate)
+    with pytest.raises(Unauthorized, match=r"\(401\)"):
+        node.obtain()
+    node.entry = None
+    with pytest.raises(BootstrapCredentialUnusable, match="cannot be read"):
+        node.obtain()
+
+
+def test_failed_clean_up_is_not_reported_as_a_certificate_that_is_not_stored(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    node = FakeNode()
+
+    def fail(fingerprint: str) -> None:
+        raise StateDirectoryUnwritable(f"input/output error: {fingerprint}")
+
+    node.store.delete_pending = fail  # type: ignore[method-assign]
+    assert node.obtain() == node.store.credential
+    [warning] = [record.message for record in caplog.records]
+    assert "is stored; the exchange that has ended stays" in warning
 
 
 def test_failed_renewal_keeps_the_certificate() -> None:

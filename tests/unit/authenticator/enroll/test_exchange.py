@@ -34,12 +34,13 @@ from authenticator.errors import (
 from authenticator.model import EXCHANGE_TTL_SECONDS, CsrRequest
 from authenticator.state.cooldown import MAX_REFUSAL_COOLDOWN_SECONDS
 from authenticator.tpm.templates import ATTESTATION_TEMPLATES
+from common.challenge import decode_challenge, encode_challenge
 from common.csr import decode_request
 from common.errors import ApiServerUnavailable, AttestationError
 from common.names import CHALLENGE_ANNOTATION
 from common.pkcs10 import parse_pkcs10
 from common.tpm.constants import ObjectAttributes
-from tests.fakes.csr_api import FakeCluster, Issuance
+from tests.fakes.csr_api import FakeWorkload, Issuance
 from tests.fakes.node import BUDGET_SECONDS, NODE_NAME, CrashInjector, FakeNode, SimulatedCrash
 
 
@@ -94,6 +95,12 @@ def test_event_log_is_sent_when_it_is_requested() -> None:
     node.cluster.event_log = True
     node.obtain()
     assert node.cluster.answers[0].event_log == b"log"
+
+
+def test_signatures_of_the_boot_image_are_sent() -> None:
+    node = FakeNode(pcr_signatures=b"{}")
+    node.obtain()
+    assert node.cluster.answers[0].pcr_signatures == b"{}"
 
 
 def test_event_log_is_not_sent_when_it_is_not_requested() -> None:
@@ -411,7 +418,7 @@ def test_created_answer_is_awaited_at_any_age_of_its_challenge() -> None:
 
 def test_pending_answer_is_kept_over_calls_until_it_is_fifteen_minutes_old() -> None:
     node = FakeNode()
-    node.cluster.wait["answer"] = "EndorsementKeyNotRegistered: no key is on record"
+    node.cluster.wait["answer"] = "EndorsementKeyNotRegistered: no key is registered"
     with pytest.raises(DeadlinePassed, match="EndorsementKeyNotRegistered"):
         node.obtain()
     with pytest.raises(DeadlinePassed, match="EndorsementKeyNotRegistered"):
@@ -573,6 +580,17 @@ def test_unreadable_challenge_is_ignored_until_a_readable_one() -> None:
     assert len(looks) > 1
 
 
+def test_challenge_that_was_exchanged_later_does_not_end_the_exchange() -> None:
+    """Others than the signer may be able to write the annotation, at any time."""
+    node = at_challenge(FakeNode())
+    [offer] = filed(node)
+    first = decode_challenge(node.cluster.csrs[offer].annotations[CHALLENGE_ANNOTATION])
+    other = replace(first, credential_blob=bytes(len(first.credential_blob)))
+    node.cluster.annotate(offer, CHALLENGE_ANNOTATION, encode_challenge(other))
+    node.obtain()
+    assert len(filed(node)) == 2
+
+
 def test_challenge_for_another_tpm_ends_the_exchange() -> None:
     node = at_challenge(FakeNode())
     node.tpm = type(node.tpm)("replaced")
@@ -646,16 +664,16 @@ def test_watches_that_end_at_once_are_throttled(kind: str) -> None:
     assert len(filed(node)) == 2
 
 
-def change_issuance(**change: object) -> Callable[[FakeCluster], None]:
+def change_issuance(**change: object) -> Callable[[FakeWorkload], None]:
     """Return a change of the next certificates."""
 
-    def apply(cluster: FakeCluster) -> None:
+    def apply(cluster: FakeWorkload) -> None:
         cluster.issuance = Issuance(**change)  # type: ignore[arg-type]
 
     return apply
 
 
-WRONG_CERTIFICATES: dict[str, tuple[Callable[[FakeCluster], None], type[AttestationError]]] = {
+WRONG_CERTIFICATES: dict[str, tuple[Callable[[FakeWorkload], None], type[AttestationError]]] = {
     "another key": (
         change_issuance(public_key=ec.generate_private_key(ec.SECP256R1()).public_key()),
         CertificateMismatch,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from cryptography import x509
@@ -31,12 +31,13 @@ from authenticator.errors import (
 from authenticator.model import Address, Deadline
 from authenticator.providers.provider import Identity
 from authenticator.state.credential import Credential
+from authenticator.state.store import FileStore
 from common.csr import decode_request
 from common.errors import AttestationError
 from common.names import SERVING_SIGNER
 from common.pkcs10 import parse_pkcs10
 from tests.fakes import csr_api
-from tests.fakes.csr_api import CLIENT_AUTH, SERVER_AUTH, FakeCluster, Issuance
+from tests.fakes.csr_api import CLIENT_AUTH, SERVER_AUTH, FakeWorkload, Issuance
 from tests.fakes.node import NODE_NAME, FakeNode
 from tests.fakes.store import FakeStore
 from tests.harness.pki import Authority, ec_key
@@ -63,13 +64,13 @@ class ServingNode:
         self.cluster.issuance = Issuance(usage=SERVER_AUTH)
 
     @property
-    def cluster(self) -> FakeCluster:
+    def cluster(self) -> FakeWorkload:
         """The cluster."""
         return self.node.cluster
 
     def obtain(self) -> Credential:
         """Run the command once."""
-        deps = replace(self.node.deps(), store=self.store)
+        deps = replace(self.node.deps(), store=cast("FileStore", self.store))
         deadline = Deadline(self.node.clock, 60)
         return serving.obtain_serving_certificate(
             self.node.call(), self.names, self.client, deps, deadline
@@ -248,19 +249,29 @@ def test_kubelet_start_waits_for_the_signer_with_a_good_serving_certificate() ->
     node.cluster.signer_is_away = True
     node.cluster.calls.clear()
     call, clock = node.node.call(), node.node.clock
-    assert serving.find_usable_certificate(call, node.store, clock) == first
+    store = cast("FileStore", node.store)
+    for current in (node.client, None):
+        assert serving.find_usable_certificate(call, current, store, clock) == first
     assert node.cluster.calls == []
     clock.pass_time(first.not_after - clock.now())
-    assert serving.find_usable_certificate(call, node.store, clock) is None
+    assert serving.find_usable_certificate(call, node.client, store, clock) is None
+
+
+def test_kubelet_of_a_reset_host_does_not_start_with_the_certificate_of_its_former_name() -> None:
+    node = ServingNode()
+    first = node.obtain()
+    call, clock = node.node.call(), node.node.clock
+    store, renamed = cast("FileStore", node.store), replace(first, node_name="worker-2")
+    assert serving.find_usable_certificate(call, renamed, store, clock) is None
 
 
 def test_chain_may_have_intermediates() -> None:
     root, middle, other = (Authority.make(name, ec_key()) for name in ("root", "middle", "other"))
     leaf, above = middle.server("worker-1").certificate, certified(middle, root)
-    anchor = root.pair.certificate.decode()
+    anchor = [root.pair.certificate.decode()]
     issued_certificate.verify_chain(leaf + above, anchor)
     issued_certificate.verify_chain(
-        leaf, other.pair.certificate.decode() + middle.pair.certificate.decode()
+        leaf, [other.pair.certificate.decode(), middle.pair.certificate.decode()]
     )
     for chain in (leaf, leaf + other.pair.certificate + above):
         with pytest.raises(CertificateNotAccepted, match="leads neither to the kubeconfig's CA"):
@@ -277,8 +288,10 @@ def test_chain_may_have_intermediates() -> None:
     ):
         with pytest.raises(CertificateNotAccepted, match="leads neither to the kubeconfig's CA"):
             issued_certificate.verify_chain(chain, anchor)
+    unreadable = [pem.replace("MII", "AAA") for pem in anchor]
+    issued_certificate.verify_chain(leaf + above, unreadable + anchor)
     with pytest.raises(CertificateNotAccepted, match="cannot be read"):
-        issued_certificate.verify_chain(leaf + above, anchor.replace("MII", "AAA"))
+        issued_certificate.verify_chain(leaf + above, unreadable)
 
 
 def certified(authority: Authority, above: Authority) -> bytes:

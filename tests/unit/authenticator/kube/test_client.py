@@ -23,13 +23,14 @@ from authenticator.clock import SystemClock
 from authenticator.errors import (
     ApiResponseMalformed,
     ApiServerUntrusted,
+    ClientCertificateUnusable,
     DeadlinePassed,
     ExecInfoInvalid,
     Forbidden,
     Invalid,
     Unauthorized,
 )
-from authenticator.kube import client, errors
+from authenticator.kube import client, response_errors
 from authenticator.kube.client import KubernetesApi
 from authenticator.model import ApiCredential, Csr, CsrRequest, Deadline, KeyPair, Server, Token
 from common.errors import ApiServerUnavailable, AttestationError
@@ -269,8 +270,64 @@ def test_permission_is_what_the_api_server_says(script: Script) -> None:
         assert script.ask().can_create_csrs() is allowed
 
 
-def test_date_is_that_of_the_api_server(script: Script) -> None:
-    assert "GMT" in (script.ask().server_date() or "")
+def say_date(script: Script, status: int, date: str) -> None:
+    """Answer each request with this status and Date header."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response_only(status)
+        handler.send_header("Date", date)
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+
+    script.answer = answer
+
+
+@pytest.mark.parametrize("status", [200, 401, 403, 503])
+def test_time_is_that_of_any_response(script: Script, status: int) -> None:
+    """A wrong clock is a common reason for a 401."""
+    say_date(script, status, "Fri, 15 Jan 2027 08:00:00 GMT")
+    assert script.ask().server_time() == 1_800_000_000
+
+
+@pytest.mark.parametrize("date", ["", "soon", "Mon, 99 Jan 2027 08:00:00 GMT", "\x1b[2J"])
+def test_malformed_date_is_no_time(script: Script, date: str) -> None:
+    say_date(script, 200, date)
+    assert script.ask().server_time() is None
+
+
+LONG_NAME = ".".join(["n" * 60] * 4)
+REFUSAL = (
+    f'leases.coordination.k8s.io "{LONG_NAME}" is forbidden: ValidatingAdmissionPolicy'
+    " 'credentials.attestation.cluster.x-k8s.io' with binding 'x' denied request"
+)
+WRITES = {
+    "accepted": (201, "", False),
+    "Lease exists": (409, "already exists", False),
+    "other refusal": (403, "NodeRestriction", False),
+    "ended": (403, REFUSAL, True),
+}
+
+
+@pytest.mark.parametrize("case", WRITES)
+def test_certificate_is_ended_for_writes_only_if_our_policy_says_so(
+    script: Script, case: str
+) -> None:
+    status, message, ended = WRITES[case]
+    script.says(status, {"message": message})
+    assert script.ask().is_ended_for_writes(LONG_NAME) is ended
+    [request] = script.requests
+    assert (request.method, request.body["metadata"]) == ("POST", {"name": LONG_NAME})
+    leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+    assert request.path == f"{leases}?dryRun=All", "it changes nothing"
+
+
+@pytest.mark.parametrize(("status", "error"), [(401, Unauthorized), (503, ApiServerUnavailable)])
+def test_failed_trial_of_a_write_says_nothing(
+    script: Script, status: int, error: type[AttestationError]
+) -> None:
+    script.says(status, {"message": "credentials.attestation.cluster.x-k8s.io"})
+    with pytest.raises(error):
+        script.ask().is_ended_for_writes("worker-1")
 
 
 def stream(handler: BaseHTTPRequestHandler, *events: dict[str, object]) -> None:
@@ -400,7 +457,7 @@ def test_each_error_status_has_its_error(script: Script, status: int) -> None:
 def test_message_of_an_error_status_is_one_short_line(body: bytes, expected: str) -> None:
     """The API server writes this text, and it goes to logs and terminals."""
     assert (
-        errors.error_for_status(422, body).message
+        response_errors.error_for_status(422, body).message
         == f"the API server rejects the request (422){expected}"
     )
 
@@ -416,13 +473,13 @@ def test_wrapped_cause_is_found() -> None:
         in_a_ring = ValueError("outer", cause)
         in_a_ring.__context__ = in_a_ring.__cause__ = ValueError(in_a_ring)
         for outer in (cause, by_cause, by_context, ValueError(cause), in_a_ring):
-            csr = errors.error_for_exception(outer)
+            csr = response_errors.error_for_exception(outer)
             assert type(csr) is error
             assert ("Connection refused" if cause is gone else "self-signed") in csr.message
 
 
 def test_error_without_a_cause_is_named_by_its_type() -> None:
-    assert errors.error_for_exception(OSError()).message.endswith(": OSError")
+    assert response_errors.error_for_exception(OSError()).message.endswith(": OSError")
 
 
 def spec_without(key: str) -> dict[str, object]:
@@ -726,9 +783,29 @@ def test_unreadable_ca_is_an_error(script: Script, ca: str) -> None:
         script.ask(ca=ca)
 
 
+UNREADABLE = {
+    "not DER": "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+    "not base64": "-----BEGIN CERTIFICATE-----\nA\n-----END CERTIFICATE-----\n",
+    "cut": AUTHORITY.pair.certificate.decode().replace("MII", "AII"),
+}
+
+
+@pytest.mark.parametrize("unreadable", UNREADABLE)
+@pytest.mark.parametrize("first", [True, False], ids=["first", "last"])
+def test_unreadable_certificate_in_the_bundle_is_ignored(
+    script: Script, unreadable: str, *, first: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As client-go does. The other certificates of a bundle that grew are still trusted."""
+    good = AUTHORITY.pair.certificate.decode()
+    bundle = [UNREADABLE[unreadable], good] if first else [good, UNREADABLE[unreadable]]
+    script.says(200, DOCUMENT)
+    assert script.ask(ca="".join(bundle)).get(REQUEST.name) == CSR
+    assert "1 of the 2 certificates in the CA of the cluster cannot be read" in caplog.text
+
+
 def test_certificate_and_key_that_do_not_match_are_refused(script: Script) -> None:
     other = AUTHORITY.client("x").key
-    with pytest.raises(Unauthorized):
+    with pytest.raises(ClientCertificateUnusable):
         script.ask(KeyPair(certificate=CLIENT.certificate, key=other))
 
 

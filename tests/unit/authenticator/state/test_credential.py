@@ -78,12 +78,6 @@ def test_file_with_text_around_its_pem_is_damaged(before: bytes, after: bytes) -
         decode(encode(credentials.make(NOW, pair=pair)))
 
 
-@given(st.integers(0, len(encode(credentials.make(NOW))) - 1))
-def test_truncation_is_found(length: int) -> None:
-    with pytest.raises(StateCorrupted):
-        decode(encode(credentials.make(NOW))[:length])
-
-
 def test_exec_credential_is_one_line_with_certificate_and_key() -> None:
     credential = credentials.make(NOW)
     printed = encode_exec_credential(credential, "client.authentication.k8s.io/v1beta1", NOW + 5)

@@ -1,6 +1,7 @@
 """The contract of the store, for the fake and the files; then cases that only files have."""
 
 import errno
+import fcntl
 import json
 import os
 import stat
@@ -8,10 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from authenticator.errors import (
     DeadlinePassed,
@@ -19,7 +19,7 @@ from authenticator.errors import (
     StateDirectoryUnsafe,
     StateDirectoryUnwritable,
 )
-from authenticator.model import EXCHANGE_TTL_SECONDS, Cooldown, Deadline, PendingExchange
+from authenticator.model import EXCHANGE_TTL_SECONDS, Cooldown, Deadline
 from authenticator.state import store as store_module
 from authenticator.state.directory import (
     LOCK_POLL_SECONDS,
@@ -34,25 +34,12 @@ from authenticator.state.store import (
     MAX_SERVED_PROCESSES,
     REPEAT_CALL_SECONDS,
     FileStore,
-    Store,
 )
 from tests.builders import credentials
+from tests.builders.pending_exchange import PENDING
 from tests.fakes.clock import FakeClock
 from tests.fakes.store import FakeStore
 
-PENDING = PendingExchange(
-    fingerprint="digest",
-    boot_id="boot-1",
-    started_at=999.5,
-    offer_name="kubelet-tpm-1",
-    answer_name="kubelet-tpm-2",
-    key=b"key",
-    offer=b"offer",
-    offer_uid=None,
-    challenge=None,
-    challenge_seen=None,
-    answer=None,
-)
 ANSWERED = replace(
     PENDING, offer_uid="uid", challenge='{"a": "ä"}', challenge_seen=13.0, answer=b"\x00\xff"
 )
@@ -93,18 +80,18 @@ def file_store(state_directory: StateDirectory, clock: FakeClock) -> FileStore:
 
 
 @pytest.fixture(params=["fake", "files"])
-def store(request: pytest.FixtureRequest, file_store: FileStore) -> Store:
+def store(request: pytest.FixtureRequest, file_store: FileStore) -> FileStore:
     """Return each kind of store."""
-    return FakeStore() if request.param == "fake" else file_store
+    return cast("FileStore", FakeStore()) if request.param == "fake" else file_store
 
 
-def test_new_store_is_empty(store: Store) -> None:
+def test_new_store_is_empty(store: FileStore) -> None:
     assert store.load_credential() is None
     assert store.load_pending("digest") is None
     assert store.load_cooldown("digest") is None
 
 
-def test_saved_values_are_loaded(store: Store) -> None:
+def test_saved_values_are_loaded(store: FileStore) -> None:
     credential = credentials.make(1_800_000_000)
     store.save_credential(credential)
     store.save_cooldown(COOLDOWN)
@@ -115,7 +102,7 @@ def test_saved_values_are_loaded(store: Store) -> None:
         assert store.load_pending("digest") == pending
 
 
-def test_deleted_values_are_gone(store: Store) -> None:
+def test_deleted_values_are_gone(store: FileStore) -> None:
     for _ in range(2):
         store.save_pending(PENDING)
         store.delete_pending("digest")
@@ -127,7 +114,7 @@ def test_deleted_values_are_gone(store: Store) -> None:
     assert store.load_cooldown("digest") is None
 
 
-def test_entries_of_several_fingerprints_are_kept(store: Store) -> None:
+def test_entries_of_several_fingerprints_are_kept(store: FileStore) -> None:
     other = replace(PENDING, fingerprint="other")
     store.save_pending(PENDING)
     store.save_pending(other)
@@ -163,7 +150,7 @@ def test_number_of_entries_is_bounded_and_the_newest_are_kept(file_store: FileSt
     assert [cooldown.fingerprint for cooldown in file_store.cooldowns()] == newest
 
 
-def test_lock_has_one_holder(store: Store, clock: FakeClock) -> None:
+def test_lock_has_one_holder(store: FileStore, clock: FakeClock) -> None:
     with store.lock(Deadline(clock, 1)):
         before = clock.boottime()
         with pytest.raises(DeadlinePassed), store.lock(Deadline(clock, 1)):
@@ -290,20 +277,6 @@ def test_damaged_or_unsafe_file_is_ignored(
     assert "key" not in " ".join(caplog.messages)
 
 
-@given(st.data())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_damaged_file_raises_no_error(
-    path: Path, file_store: FileStore, data: st.DataObject
-) -> None:
-    (path / "pending.json").unlink(missing_ok=True)
-    file_store.save_pending(ANSWERED)
-    content = bytearray((path / "pending.json").read_bytes())
-    position = data.draw(st.integers(0, len(content) - 1))
-    content[position : position + data.draw(st.integers(0, 20))] = data.draw(st.binary())
-    (path / "pending.json").write_bytes(content)
-    file_store.load_pending("digest")
-
-
 def test_damaged_file_is_replaced(path: Path, file_store: FileStore) -> None:
     for spoil in (link, pipe, lambda p: p.write_bytes(b"x")):
         file_store.save_pending(PENDING)
@@ -331,11 +304,40 @@ def test_temporary_file_of_a_killed_call_is_replaced(path: Path, file_store: Fil
     assert not (path / "credential.pem.new").exists()
 
 
-def test_directory_of_another_user_is_refused(path: Path) -> None:
-    path.mkdir(mode=0o700)
+def test_file_system_without_locks_is_an_error_with_a_remedy(
+    file_store: FileStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some network file systems have none."""
+
+    def flock(_descriptor: int, _operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with (
+        pytest.raises(StateDirectoryUnwritable, match=r"No locks available; put .* local disk"),
+        file_store.lock(Deadline(clock, 1)),
+    ):
+        pass
+
+
+def test_directory_of_another_user_is_read_and_not_written(path: Path, clock: FakeClock) -> None:
+    with StateDirectory(path) as opened:
+        FileStore(opened, clock).save_credential(credentials.make(0))
     os.chown(path, 65534, 65534)
-    with pytest.raises(StateDirectoryUnsafe, match="chown"):
-        StateDirectory(path)
+    with StateDirectory(path) as opened:
+        store = FileStore(opened, clock)
+        assert store.load_credential() == credentials.make(0)
+        assert not store.is_repeat_call(1, 0)
+        for write in (
+            lambda: store.save_credential(credentials.make(1)),
+            store.delete_cooldowns,
+            store.background_log,
+            store.lock(Deadline(clock, 1)).__enter__,
+        ):
+            with pytest.raises(StateDirectoryUnsafe, match="chown"):
+                write()
+    assert [file.name for file in path.iterdir()] == ["credential.pem"]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o700
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o720, 0o702, 0o777])
@@ -495,7 +497,8 @@ def test_no_descriptor_stays_open(path: Path, clock: FakeClock, tmp_path: Path) 
             store.append_run_record({})
         with store.lock(Deadline(clock, 1)):
             pass
-    os.chown(path, 65534, 65534)
+    path.rename(tmp_path / "moved")
+    path.symlink_to(tmp_path / "moved")
     with pytest.raises(StateDirectoryUnsafe):
         StateDirectory(path)
     # The server of an earlier test may close its last connection during this test.

@@ -153,7 +153,7 @@ def test_other_attributes_do_not_match(bit: ObjectAttributes) -> None:
 
 
 def test_signing_key_does_not_match() -> None:
-    assert not TEMPLATES["L-2"].matches(FakeTpm().attestation_key())
+    assert not TEMPLATES["L-2"].matches(FakeTpm().attestation_key().public)
 
 
 def test_bytes_that_are_no_key_do_not_match() -> None:

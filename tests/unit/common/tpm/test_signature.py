@@ -98,19 +98,3 @@ SIGNATURES = st.builds(
 @given(SIGNATURES)
 def test_encoded_value_parses_to_itself(signature: Signature) -> None:
     assert Signature.parse(signature.encode()) == signature
-
-
-@given(SIGNATURES)
-def test_every_signature_has_an_x509_form(signature: Signature) -> None:
-    assert isinstance(signature.x509(), bytes)
-
-
-@given(st.sampled_from([ECDSA, RSASSA]), st.data())
-def test_parsed_bytes_encode_to_themselves(good: bytes, data: st.DataObject) -> None:
-    at = data.draw(st.integers(0, len(good) - 1))
-    mutated = good[:at] + data.draw(st.binary(max_size=3)) + good[at + 1 :]
-    try:
-        signature = Signature.parse(mutated)
-    except StructureMalformed:
-        return
-    assert signature.encode() == mutated

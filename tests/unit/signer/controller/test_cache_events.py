@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from signer.controller.cache_events import connect_caches
-from signer.controller.workqueue import WorkQueue
+from signer.controller.queue.workqueue import WorkQueue
+from signer.controller.workers import connect_caches
 from signer.inventory.node_labels import ATTESTED
 from signer.model import Node
 from tests.builders.workload import unconnected_workload

@@ -4,12 +4,13 @@ from threading import Event, Thread
 
 import pytest
 
+from signer.clusters.management_cluster import ManagementCluster
+from signer.clusters.workload_cluster import WorkloadCluster
+from signer.clusters.workload_clusters import WorkloadClusters
 from signer.controller.controller import Controller
 from signer.controller.live_leases import RENEW_SECONDS
 from signer.controller.replicas import Replicas
-from signer.inventory.management import ManagementCluster
-from signer.inventory.workload import WorkloadCluster
-from signer.inventory.workload_clusters import WorkloadClusters
+from signer.logs import LogWriter
 from tests.builders.workload import config_with, unconnected_workload
 
 
@@ -19,7 +20,7 @@ def workload() -> WorkloadCluster:
 
 
 def make_controller(workload: WorkloadCluster) -> Controller:
-    return Controller(config_with(workload.connection), agent="test", host_name="host")
+    return Controller(config_with(workload.connection), LogWriter(), agent="test", host_name="host")
 
 
 def test_the_shutdown_does_not_wait_for_the_management_cluster(
@@ -84,18 +85,17 @@ def test_replica_that_starts_does_not_wait_for_the_next_renewal(
     monkeypatch.setattr(Replicas, "sync", lambda _: None)
     monkeypatch.setattr(Replicas, "leave", lambda _: None)
     monkeypatch.setattr(Replicas, "has_joined", property(lambda _: next(joined)))
-    monkeypatch.setattr(signer, "_leaving", leaving)
-    signer._share_clusters()
+    monkeypatch.setattr(signer._sharing, "_stop", leaving)
+    monkeypatch.setattr(signer._sharing, "_began", 1.0)
+    with monkeypatch.context() as clock:
+        clock.setattr("time.monotonic", lambda: 1.0)
+        signer._sharing._run()
     assert leaving.pauses == [0.1, RENEW_SECONDS, RENEW_SECONDS]
 
 
 def test_clusters_are_connected_to_as_soon_as_the_management_cluster_is_listed(
     workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    signer, stop = make_controller(workload), RecordedPauses(3)
-    listed = iter([False, True, True])
-    monkeypatch.setattr(WorkloadClusters, "sync", lambda _: None)
+    signer, listed = make_controller(workload), iter([False, True])
     monkeypatch.setattr(ManagementCluster, "has_synced", lambda _: next(listed))
-    monkeypatch.setattr(signer, "_stop", stop)
-    signer._sync_clusters()
-    assert stop.pauses == [0.1, 1.0, 1.0]
+    assert [signer._sync_pause(), signer._sync_pause()] == [0.1, 1.0]

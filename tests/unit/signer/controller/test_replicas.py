@@ -1,19 +1,36 @@
 """Each Cluster is served by one replica, and never by none for long."""
 
+import copy
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from math import inf
 from typing import Any
 
 import pytest
 
 from common.errors import ApiServerUnavailable
+from signer.clusters.state_check import StateCheck
 from signer.controller.replicas import Replica, Replicas, serving_replica
-from signer.kube.leases import Lease
+from signer.inventory.replica_records.replica_leases import (
+    LEASE_SECONDS,
+    SOURCE_LABEL,
+    PolicySource,
+)
+from signer.kube.leases import LeaseClient
+from signer.kube.transport.client import Request
 from signer.model import ClusterKey
-from tests.fakes.leases import FakeLeases
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.cluster_clients import FakeClient
 
 START = datetime(2026, 11, 22, 12, tzinfo=UTC)
+LAPSE = 9
+"""Rounds after the end of a replica in which its Lease lapses for the others."""
+GROWN = 5
+"""Rounds in which they then take over its Clusters."""
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/own/leases"
 CLUSTERS = [ClusterKey(namespace=f"team-{n % 7}", name=f"c-{n}") for n in range(300)]
 
 
@@ -22,66 +39,73 @@ def replica(name: str, namespace: str = "") -> Replica:
 
 
 @dataclass(slots=True)
-class Process:
+class Process(LeaseClient):
     """One replica of the signer, without what it serves."""
 
     landscape: "Landscape"
     name: str
     namespace: str = ""
     settings: str = "same"
+    source: PolicySource = PolicySource.OBJECTS
     ready: bool = True
     connected: bool = True
-    leases: FakeLeases = field(init=False)
     replicas: Replicas = field(init=False)
+    state: StateCheck = field(init=False)
+    cut_off: bool = False
+    """Whether this replica alone cannot reach the Leases."""
+    slowness: float = 0.0
+    """Seconds in which the API server answers a list of this replica."""
+    loses_answers: bool = False
+    """Whether the API server performs the writes of this replica, and their answers are lost."""
+    restores: list[float] = field(default_factory=list)
+    """When a restore of the management cluster was noticed."""
 
     def __post_init__(self) -> None:
-        self.leases = self.landscape.leases
+        self.state = StateCheck(lambda: self.landscape.seconds)
         self.start()
 
     def start(self) -> None:
         self.replicas = Replicas(
-            self,
+            LeaseClient(ReplicaClient(self), "own"),
             replica(self.name, self.namespace),
             settings=lambda: self.settings,
+            source=lambda: self.source,
             ready=lambda: self.ready,
             connected=lambda: self.connected,
+            state=self.state,
+            restored=lambda: self.restores.append(self.landscape.seconds),
             now=lambda: START + timedelta(seconds=self.landscape.seconds),
             monotonic=lambda: self.landscape.seconds,
         )
-
-    cut_off: bool = False
-    """Whether this replica alone cannot reach the Leases."""
-
-    def all(self, label: str) -> Any:  # noqa: ANN401 # as the fake
-        self._require_connection()
-        return self.leases.all(label)
-
-    def renew(self, name: str, **fields: Any) -> None:  # noqa: ANN401 # as the fake
-        self._require_connection()
-        self.leases.renew(name, **fields)
-
-    def delete(self, name: str) -> None:
-        self._require_connection()
-        self.leases.delete(name)
-
-    def delete_unchanged(self, lease: Lease) -> None:
-        self._require_connection()
-        self.leases.delete_unchanged(lease)
-
-    def _require_connection(self) -> None:
-        if self.cut_off:
-            raise ApiServerUnavailable("forbidden")
 
     @property
     def served(self) -> set[ClusterKey]:
         return {cluster for cluster in CLUSTERS if self.replicas.serves(cluster)}
 
 
+class ReplicaClient(FakeClient):
+    """The connection of one replica to the API server."""
+
+    def __init__(self, process: Process) -> None:
+        super().__init__(process.landscape.cluster)
+        self.process = process
+
+    def _exchange(self, request: Request) -> tuple[int, bytes]:
+        if self.process.cut_off:
+            return 403, b"{}"
+        is_read = request.method == "GET"
+        self.process.landscape.seconds += self.process.slowness if is_read else 0.0
+        answer = super()._exchange(request)
+        if self.process.loses_answers and not is_read:
+            raise ApiServerUnavailable("the connection was lost")
+        return answer
+
+
 @dataclass(slots=True)
 class Landscape:
     """All replicas, the clock, and the API server with the Leases."""
 
-    leases: FakeLeases = field(default_factory=FakeLeases)
+    cluster: FakeCluster = field(default_factory=FakeCluster)
     seconds: float = 0.0
     running: list[Process] = field(default_factory=list)
 
@@ -98,6 +122,7 @@ class Landscape:
         for _ in range(rounds):
             for process in self.running:
                 process.replicas.sync()
+                process.replicas.renew()
             if complete:
                 self.require_all_served()
             self.seconds += 2.0
@@ -168,14 +193,22 @@ def test_replicas_that_start_together_serve_each_cluster_once(landscape: Landsca
     assert landscape.counts() == EACH_BY_ONE
 
 
-def test_killed_replica_is_replaced_within_its_lease(landscape: Landscape) -> None:
+def test_killed_replica_is_replaced_in_steps_after_its_lease(landscape: Landscape) -> None:
+    """It may only be slow, and then all replicas would serve everything at once."""
     first, second = landscape.start("a"), landscape.start("b")
     landscape.after(5)
+    share = first.served
     landscape.kill(second)
-    landscape.after(5, complete=False)
-    assert first.served != set(CLUSTERS)
-    landscape.after(1)
-    assert first.served == set(CLUSTERS)
+    landscape.after(LAPSE - 1, complete=False)
+    assert first.served == share
+    sizes = [len(share)]
+    while sizes[-1] < len(CLUSTERS):
+        landscape.after(1, complete=False)
+        sizes.append(len(first.served))
+    growth = [after - before for before, after in pairwise(sizes)]
+    lost = len(CLUSTERS) - len(share)
+    assert len(growth) < GROWN
+    assert all(0 < step <= lost / 2 for step in growth)
 
 
 def test_lease_of_a_killed_replica_is_not_waited_for_long_by_the_next_one(
@@ -234,18 +267,48 @@ def test_replica_that_cannot_serve_yet_has_no_lease(landscape: Landscape) -> Non
     landscape.after(3)
     new = landscape.start("b", ready=False)
     landscape.after(30)
-    assert len(landscape.leases.stored) == 1
+    assert len(landscape.cluster.objects) == 1
     new.ready = True
     landscape.after(3)
     assert landscape.counts() == EACH_BY_ONE
 
 
-def test_replica_that_no_longer_works_loses_its_clusters(landscape: Landscape) -> None:
+def test_replica_that_must_not_serve_leaves_its_clusters_to_the_others_immediately(
+    landscape: Landscape,
+) -> None:
+    """Its workers have ended, or its clock is wrong, and so would be its verdicts."""
     first, second = landscape.start("a"), landscape.start("b")
     landscape.after(5)
     second.ready = False
-    landscape.after(7)
-    assert first.served == set(CLUSTERS)
+    landscape.after(1, complete=False)
+    landscape.after(1)
+    assert (first.served, second.served) == (set(CLUSTERS), set())
+    assert not second.replicas.has_joined
+    second.ready = True
+    landscape.after(3)
+    assert landscape.counts() == EACH_BY_ONE
+
+
+def test_replica_that_must_not_serve_serves_what_no_other_can(landscape: Landscape) -> None:
+    """A late or wrong verdict is better than none: the others see one namespace alone."""
+    general = landscape.start("general")
+    landscape.start("pinned", namespace="team-1")
+    landscape.after(5)
+    before = general.served
+    general.ready = False
+    landscape.after(3)
+    assert general.served == before
+
+
+def test_replicas_of_which_none_should_serve_all_serve(landscape: Landscape) -> None:
+    """The clock of the API server is wrong."""
+    running = [landscape.start(name) for name in "ab"]
+    landscape.after(5)
+    for process in running:
+        process.ready = False
+    landscape.after(1, complete=False)
+    landscape.after(1)
+    assert [process.served for process in running] == [set(CLUSTERS)] * 2
 
 
 def test_leaving_replica_serves_until_the_others_have_taken_over(landscape: Landscape) -> None:
@@ -266,7 +329,7 @@ def test_only_replica_has_no_successors(landscape: Landscape) -> None:
     landscape.after(3)
     only.replicas.leave()
     assert not only.replicas.has_successors
-    assert landscape.leases.stored == {}
+    assert landscape.cluster.objects == {}
 
 
 def test_replicas_with_other_settings_do_not_share(landscape: Landscape) -> None:
@@ -280,6 +343,16 @@ def test_replicas_with_other_settings_do_not_share(landscape: Landscape) -> None
     assert landscape.counts() == EACH_BY_ONE
 
 
+def test_lease_says_where_the_policies_are(landscape: Landscape) -> None:
+    """Commands of operators read it: with a policy file, objects have no effect."""
+    only = landscape.start("a")
+    for source in (PolicySource.FILE, PolicySource.INVALID_FILE):
+        only.source = source
+        landscape.after(3)
+        [lease] = landscape.cluster.objects.values()
+        assert lease["metadata"]["labels"][SOURCE_LABEL] == source.value
+
+
 def test_pinned_replica_serves_its_namespace_and_is_replaced_by_the_others(
     landscape: Landscape,
 ) -> None:
@@ -290,8 +363,7 @@ def test_pinned_replica_serves_its_namespace_and_is_replaced_by_the_others(
     assert pinned.served == team
     assert landscape.counts() == EACH_BY_ONE
     landscape.kill(pinned)
-    landscape.after(5, complete=False)
-    landscape.after(1)
+    landscape.after(LAPSE + GROWN, complete=False)
     assert others[0].served | others[1].served == set(CLUSTERS)
 
 
@@ -307,20 +379,31 @@ def test_replica_that_may_not_use_leases_serves_every_cluster_at_once(
     fields = vars(record)["fields"]
     assert record.getMessage() == "this replica serves every Cluster"
     assert fields["alarm"]
-    assert fields["message"].startswith("forbidden: allow the signer to ")
+    assert fields["message"].startswith(
+        "the API server answered with status 403: allow the signer to "
+    )
+
+
+def test_pinned_replica_that_may_not_use_leases_serves_its_namespace_alone(
+    landscape: Landscape,
+) -> None:
+    """It would clean up after Clusters that it does not see, as if they were gone."""
+    pinned = landscape.start("pinned", namespace="team-1", cut_off=True)
+    landscape.after(1, complete=False)
+    assert pinned.served == {cluster for cluster in CLUSTERS if cluster.namespace == "team-1"}
 
 
 def test_replica_that_loses_its_permission_serves_every_cluster_later(
     landscape: Landscape,
 ) -> None:
-    """One failed round says nothing; after ten seconds the others take over its Clusters."""
+    """One failed round says nothing; later the others take over its Clusters."""
     first, second = landscape.start("a"), landscape.start("b")
     landscape.after(5)
     share = second.served
     second.cut_off = True
     landscape.after(1)
     assert second.served == share
-    landscape.after(6)
+    landscape.after(LAPSE + GROWN)
     assert first.served == second.served == set(CLUSTERS)
     second.cut_off = False
     landscape.after(3)
@@ -331,10 +414,10 @@ def test_outage_of_the_leases_ends_without_a_gap(landscape: Landscape) -> None:
     for name in "ab":
         landscape.start(name)
     landscape.after(5)
-    landscape.leases.away = True
-    landscape.after(10)
+    landscape.cluster.intercept(ApiServerUnavailable("away"), times=inf)
+    landscape.after(LAPSE + GROWN)
     assert landscape.counts() == Counter({2: len(CLUSTERS)})
-    landscape.leases.away = False
+    landscape.cluster.interceptions.clear()
     landscape.after(4)
     assert landscape.counts() == EACH_BY_ONE
 
@@ -344,25 +427,53 @@ def test_request_that_hangs_does_not_keep_an_old_share(landscape: Landscape) -> 
     first = landscape.start("a")
     landscape.start("b")
     landscape.after(5)
-    landscape.seconds += 10
+    share = first.served
+    landscape.seconds += LEASE_SECONDS - 2.5
+    assert first.served == share
+    landscape.seconds += 0.5
+    assert share < first.served < set(CLUSTERS)
+    landscape.seconds += 8
     assert first.served == set(CLUSTERS)
+
+
+def test_share_of_a_slow_answer_is_as_old_as_the_request(landscape: Landscape) -> None:
+    """The Lease was renewed before the answer, and the others count from then."""
+    first = landscape.start("a")
+    landscape.start("b")
+    landscape.after(5)
+    share = first.served
+    first.slowness = 6.0
+    first.replicas.sync()
+    landscape.seconds += LEASE_SECONDS - 6.5
+    assert first.served == share
+    landscape.seconds += 0.5
+    assert share < first.served
+    first.slowness = 0.0
+    first.replicas.sync()
+    assert share < first.served
+
+
+def forge(landscape: Landscape, name: str, labels: Mapping[str, str], time: str) -> None:
+    """Write a Lease as something else than a replica does."""
+    spec = {"holderIdentity": name, "leaseDurationSeconds": 1 << 31, "renewTime": time}
+    landscape.cluster.put(LEASES, {"metadata": {"name": name, "labels": labels}, "spec": spec})
 
 
 def test_hostile_lease_takes_clusters_only_while_it_is_renewed(landscape: Landscape) -> None:
     """Its writer needs the right to write Leases in the signer's namespace."""
     only = landscape.start("a")
     landscape.after(3)
-    forged = {"labels": next(iter(landscape.leases.stored.values())).labels, "seconds": 1 << 31}
-    landscape.leases.renew("forged", holder="forged", now=START, **forged)  # type: ignore[arg-type]
+    [lease] = landscape.cluster.objects.values()
+    labels = lease["metadata"]["labels"]
+    forge(landscape, "forged", labels, "1")
     landscape.after(5)
-    landscape.leases.touch("forged")
+    forge(landscape, "forged", labels, "1")
     landscape.after(1)
     assert only.served == set(CLUSTERS)
-    landscape.leases.renew("forged", holder="forged", now=START + timedelta(1), **forged)  # type: ignore[arg-type]
+    forge(landscape, "forged", labels, "2")
     landscape.after(1, complete=False)
     assert set() < only.served < set(CLUSTERS)
-    landscape.after(4, complete=False)
-    landscape.after(1)
+    landscape.after(LAPSE + GROWN, complete=False)
     assert only.served == set(CLUSTERS)
 
 
@@ -374,7 +485,7 @@ def test_replicas_that_crash_again_and_again_do_not_keep_another_from_its_share(
     labels = {"attestation.cluster.x-k8s.io/signer-settings": "same"}
     for number in range(4):
         name = f"crashed-{number}"
-        landscape.leases.renew(name, holder=name, seconds=10, labels=labels, now=START)
+        forge(landscape, name, labels, "1")
         landscape.after(1, complete=False)
     assert stable.served == set(CLUSTERS)
 
@@ -385,18 +496,89 @@ def test_lease_of_a_killed_replica_is_deleted_later(landscape: Landscape) -> Non
     landscape.after(5)
     landscape.kill(killed)
     landscape.after(310, complete=False)
-    assert len(landscape.leases.stored) == 1
+    assert len(landscape.cluster.objects) == 1
     landscape.require_all_served()
+
+
+def test_lease_that_is_renewed_is_never_deleted(landscape: Landscape) -> None:
+    for name in "ab":
+        landscape.start(name)
+    landscape.after(310)
+    assert len(landscape.cluster.objects) == 2
 
 
 def test_replica_of_one_namespace_counts_clusters_only_without_one_that_sees_all() -> None:
     landscape = Landscape()
     pinned = landscape.start("pinned", namespace="team-1")
     landscape.after(5, complete=False)
-    assert pinned.replicas.counts_clusters
+    assert pinned.replicas.is_counting_replica
     general = landscape.start("general")
     landscape.after(5, complete=False)
-    assert (pinned.replicas.counts_clusters, general.replicas.counts_clusters) == (False, True)
+    assert (pinned.replicas.is_counting_replica, general.replicas.is_counting_replica) == (
+        False,
+        True,
+    )
     landscape.kill(general)
     landscape.after(30, complete=False)
-    assert pinned.replicas.counts_clusters
+    assert pinned.replicas.is_counting_replica
+
+
+@pytest.mark.parametrize("backup", ["older Lease", "no Lease"])
+def test_restore_of_the_management_cluster_is_noticed_by_the_lease(
+    landscape: Landscape, backup: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Versions of objects may have passed those before the restore, so they show nothing."""
+    only = landscape.start("a")
+    landscape.after(3)
+    old = copy.deepcopy(landscape.cluster.objects) if backup == "older Lease" else {}
+    landscape.after(3)
+    assert only.restores == []
+    landscape.cluster.objects = old
+    landscape.cluster.version += 1000
+    restored_at = landscape.seconds
+    only.state.note_interruption()
+    with pytest.raises(ApiServerUnavailable, match="restored"):
+        only.state.require_confirmed()
+    landscape.after(1)
+    assert only.restores == [restored_at]
+    [record] = [r for r in caplog.records if r.getMessage() == "management cluster is listed again"]
+    assert vars(record)["fields"]["alarm"]
+    landscape.after(3)
+    assert only.restores == [restored_at]
+    only.state.require_confirmed()
+
+
+def test_lost_answers_of_renewals_are_no_restore(landscape: Landscape) -> None:
+    only = landscape.start("a")
+    landscape.after(3)
+    only.loses_answers = True
+    landscape.after(3)
+    only.loses_answers = False
+    landscape.after(1)
+    assert only.restores == []
+    assert only.replicas.has_joined
+
+
+def test_renewal_that_was_sent_before_a_connection_was_lost_confirms_nothing() -> None:
+    """The API server may have been restored after it answered."""
+    seconds = 10.0
+    state = StateCheck(lambda: seconds)
+    state.require_confirmed()
+    state.confirm(9.0)
+    state.note_interruption()
+    for since in (9.5, 10.0):
+        state.confirm(since)
+        with pytest.raises(ApiServerUnavailable):
+            state.require_confirmed()
+    state.confirm(10.5)
+    state.require_confirmed()
+
+
+def test_replica_without_a_lease_waits_for_no_confirmation(landscape: Landscape) -> None:
+    """It may not write Leases, or it starts; nothing would ever confirm the state."""
+    only = landscape.start("a")
+    landscape.after(3)
+    only.ready = False
+    landscape.after(2, complete=False)
+    only.state.note_interruption()
+    only.state.require_confirmed()

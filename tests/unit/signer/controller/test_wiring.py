@@ -7,13 +7,15 @@ from threading import Event
 import pytest
 
 from common.errors import ApiServerUnavailable
-from signer.controller import workload_rounds
-from signer.controller.fair_queue import Item
-from signer.controller.wiring import Components
-from signer.controller.workqueue import DONE
+from signer.clusters.connection_problem import CONNECTING
+from signer.clusters.workload_cluster import WorkloadCluster
+from signer.controller.maintenance import workload_rounds
+from signer.controller.maintenance.node_label_sync import LabelChange
+from signer.controller.queue.fair_queue import Item
+from signer.controller.queue.workqueue import DONE
+from signer.controller.wiring import ControllerParts
 from signer.errors import AuthorityShared
-from signer.inventory.cluster_connector import CONNECTING
-from signer.inventory.workload import WorkloadCluster
+from signer.logs import LogWriter
 from signer.model import ClusterKey, Node
 from signer.policy import NodeLabels, Policy
 from tests.builders.kube_objects import HOME
@@ -25,9 +27,9 @@ def workload() -> WorkloadCluster:
     return unconnected_workload()
 
 
-def make_components(workload: WorkloadCluster) -> Components:
+def make_components(workload: WorkloadCluster) -> ControllerParts:
     config = config_with(workload.connection)
-    return Components(config, Event(), agent="test", host_name="host")
+    return ControllerParts(config, LogWriter(), Event(), agent="test", host_name="host")
 
 
 def test_full_round_of_maintenance_reads_hosts_and_authority(
@@ -120,8 +122,9 @@ def test_forbidden_labels_are_one_event_and_the_cluster_is_served(
     monkeypatch.setattr(workload, "read_hosts", lambda: None)
     monkeypatch.setattr(rounds._authorities, "authority", lambda _: None)
     monkeypatch.setattr(rounds._policies, "policy_of", lambda _: policy)
-    monkeypatch.setattr(workload_rounds, "plan_label_changes", lambda *_, **__: ())
-    monkeypatch.setattr(workload_rounds, "write_label_changes", forbid)
+    change = LabelChange(node=Node(name="a", provider_id=""), labels={})
+    monkeypatch.setattr(workload_rounds, "plan_label_changes", lambda *_, **__: [change])
+    monkeypatch.setattr(workload.node_labels, "change", forbid)
     monkeypatch.setattr(rounds._events, "record", record)
     workload.nodes.replace({})
     rounds.add(workload)

@@ -1,10 +1,11 @@
-"""`verify`: the report on a stored request, and that it has the verdict of the signer."""
+"""`explain`: the report on a stored request, and that it has the verdict of the signer."""
 
 import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,26 @@ import yaml
 from common.binding import sha256
 from common.names import PEM_REQUEST
 from common.pem import encode_block
+from signer.arguments import parse_arguments
 from signer.explain.command import Files, explain
 from signer.explain.manifests import FilesInvalid
-from signer.explain.replay import ANSWER, BUILTIN, CLAIM, OFFER, SERVING, SERVING_ONLY
 from signer.explain.report import EXIT_ALLOWED, EXIT_UNDECIDED
 from signer.model import ChallengeKeys, Csr, Node
-from signer.policy import PcrMode, Policy, PolicyMode
-from signer.verify.recognize import CsrKind
+from signer.policy import PcrMode, PcrRules, Policy, PolicyMode
+from signer.verify.checks import (
+    ANSWER_ORDER,
+    BUILTIN_ORDER,
+    CLAIMS,
+    OFFER_ORDER,
+    SERVING_ONLY_ORDER,
+    SERVING_ORDER,
+)
+from signer.verify.requests.recognize import CsrKind
 from tests.attacks.runner import reconcile_once
 from tests.builders import stored
 from tests.builders.policy_specs import PLATFORM
 from tests.builders.scenario import ABROAD, NODE, NOW, Scenario, key_name, machine
-from tests.unit.signer.test_config import run
+from tests.builders.signer_command import run
 
 STRANGER = sha256(b"another signer's")
 POLICY = {
@@ -110,7 +119,8 @@ TEMPLATE = """\
   E1  ok            endorsement key: template and strength: secp256r1, EndorsementKey <EK>
 """
 TRUST = """\
-  E2  ok            endorsement key: trust: Record
+  A2  ok            certificate of the attestation key
+  E2  ok            endorsement key: trust: Registered
   E3  ok            endorsement key: not banned, not in use
 """
 QUOTE = """\
@@ -151,7 +161,10 @@ def test_a_good_answer_is_explained_check_by_check(directory: Directory) -> None
 
 def test_a_refusal_has_the_checks_before_it_and_its_reason(directory: Directory) -> None:
     directory.scenario.change_machine(addresses=machine().addresses[1:])
-    directory.scenario.policy = replace(directory.scenario.policy, machine_name_is_node_name=True)
+    directory.scenario.policy = replace(
+        directory.scenario.policy,
+        node_names=replace(directory.scenario.policy.node_names, machine_name=True),
+    )
     spec = {"nodeNames": {"machineName": True}}
     text, status = directory.report(directory.scenario.offer_csr(), spec=spec)
     steps = ENTRY + OFFERED + REQUESTER + KEYS + "".join(MACHINE.splitlines(keepends=True)[:3])
@@ -162,6 +175,7 @@ def test_a_refusal_has_the_checks_before_it_and_its_reason(directory: Directory)
   M6  not reached   nodeRef and Nodes with the provider ID
   M7  not reached   first join of a new Machine
   E1  not reached   endorsement key: template and strength
+  A2  not reached   certificate of the attestation key
   E2  not reached   endorsement key: trust
   E3  not reached   endorsement key: not banned, not in use
 """
@@ -173,7 +187,7 @@ def test_a_refusal_has_the_checks_before_it_and_its_reason(directory: Directory)
 def test_report_shows_a_value_that_the_policy_only_warns_about(directory: Directory) -> None:
     allowed = {"sha256": {"7": ["ab" * 32]}}
     spec = {"pcrs": {"selection": {"sha256": [7]}, "mode": "Warn", "allowed": allowed}}
-    world = Scenario(policy=Policy(name="test", pcr_selection={"sha256": (7,)}))
+    world = Scenario(policy=Policy(name="test", pcrs=PcrRules(selection={"sha256": (7,)})))
     text, status = replace(directory, scenario=world).report(world.answer_csr(), spec=spec)
     quoted = world.pcrs["sha256"][7].hex()
     assert "  Q4  ok            PCRs: policy and event log: alarm: the policy does not " in text
@@ -189,9 +203,11 @@ def test_the_report_has_the_detail_that_is_for_the_operator_only(directory: Dire
     world = Scenario(
         policy=Policy(
             name="test",
-            pcr_selection={"sha256": (7,)},
-            pcr_mode=PcrMode.ENFORCE,
-            pcr_allowed={"sha256": {7: frozenset({bytes.fromhex("ab" * 32)})}},
+            pcrs=PcrRules(
+                selection={"sha256": (7,)},
+                mode=PcrMode.ENFORCE,
+                allowed={"sha256": {7: frozenset({bytes.fromhex("ab" * 32)})}},
+            ),
         )
     )
     text, status = replace(directory, scenario=world).report(world.answer_csr(), spec=spec)
@@ -228,9 +244,7 @@ def test_without_the_challenge_keys_no_answer_is_decided(directory: Directory) -
     assert MACHINE + TEMPLATE + TRUST in text
     undecided = re.findall(r"^  (\w\d)  cannot decide", text, re.MULTILINE)
     assert undecided == ["C1", "Q1", "Q2", "Q3", "Q4", "K1", "K4", "K2", "K3"]
-    assert text.endswith(
-        "  cannot be decided: the challenge keys are needed (--challenge-key-secret)\n"
-    )
+    assert text.endswith("  cannot be decided: the challenge keys are needed, see --help\n")
     assert status == 3
 
 
@@ -316,7 +330,7 @@ VERDICTS = {
         _other_node, "M4", "would wait: NodeOfAnotherMachine", 3
     ),
     "banned": ExpectedVerdict(_banned, "E3", "would be denied: EndorsementKeyBanned", 1),
-    "held": ExpectedVerdict(_held, "K1", "would wait: EndorsementKeyRecordConflict", 3),
+    "held": ExpectedVerdict(_held, "K1", "would wait: EndorsementKeyRegistrationConflict", 3),
 }
 
 
@@ -415,12 +429,12 @@ def checks(directory: Directory, csr: Csr, **changes: Any) -> list[str]:  # noqa
 def test_the_report_has_every_check_in_its_order(directory: Directory) -> None:
     """The order is the one in which the signer checks."""
     world = directory.scenario
-    assert checks(directory, world.offer_csr()) == " ".join(OFFER).split()
-    assert checks(directory, world.answer_csr()) == " ".join((*ANSWER, *CLAIM)).split()
+    assert checks(directory, world.offer_csr()) == [*chain(*OFFER_ORDER)]
+    assert checks(directory, world.answer_csr()) == [*chain(*ANSWER_ORDER, CLAIMS)]
     world.put_claim()
     world.for_serving("node-1.example", "192.0.2.11")
     world.request_der = b""
-    assert checks(directory, world.answer_csr()) == " ".join((*SERVING, *CLAIM)).split()
+    assert checks(directory, world.answer_csr()) == [*chain(*SERVING_ORDER, CLAIMS)]
 
 
 def test_requests_under_serving_only_are_explained(directory: Directory) -> None:
@@ -431,7 +445,7 @@ def test_requests_under_serving_only_are_explained(directory: Directory) -> None
     world.kind = CsrKind.BUILTIN_SERVING
     csr = world.csr(encode_block(PEM_REQUEST, world.pkcs10()))
     spec = {"mode": "ServingOnly"}
-    assert checks(directory, csr, spec=spec) == " ".join(SERVING_ONLY).split()
+    assert checks(directory, csr, spec=spec) == [*chain(*SERVING_ONLY_ORDER)]
     text, _ = directory.report(csr, spec=spec)
     assert text.endswith("  would be approved\n")
 
@@ -442,7 +456,7 @@ def test_requests_to_the_builtin_signer_are_explained(directory: Directory) -> N
     world.for_serving(NODE, "192.0.2.11")
     world.kind = CsrKind.BUILTIN_SERVING
     csr = world.csr(encode_block(PEM_REQUEST, world.pkcs10()))
-    assert checks(directory, csr) == " ".join(BUILTIN).split()
+    assert checks(directory, csr) == [*chain(*BUILTIN_ORDER)]
     text, _ = directory.report(csr)
     assert text.endswith("  would be approved\n")
     assert "serving names: form: node-1.example, 192.0.2.11\n" in text
@@ -596,7 +610,7 @@ def arguments(files: Files, *more: str) -> list[str]:
         "--challenge-key-secret",
         str(files.challenge_key_secret),
     ]
-    return ["verify", str(files.requests), *named, "--objects", *map(str, files.objects), *more]
+    return ["explain", str(files.requests), *named, "--objects", *map(str, files.objects), *more]
 
 
 NOW_FLAG = ("--now", "2026-11-21T09:30:00Z")
@@ -641,3 +655,8 @@ def test_a_bug_ends_with_undecided(directory: Directory, monkeypatch: pytest.Mon
     result = run(monkeypatch, *arguments(directory.files([directory.scenario.offer_csr()])))
     assert (result.status, result.stdout) == (3, "")
     assert "ZeroDivisionError" in result.stderr
+
+
+def test_former_name_of_the_command_is_an_alias(directory: Directory) -> None:
+    words = arguments(directory.files([directory.scenario.answer_csr()]))
+    assert parse_arguments(["verify", *words[1:]]).command == parse_arguments(words).command

@@ -1,14 +1,10 @@
 """The insecure signer signs once for each Machine, wherever it is killed, and never quietly."""
 
-import base64
-import copy
-import json
 import logging
-from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from datetime import timedelta
 from threading import Event
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -16,11 +12,13 @@ from signer.insecure import service
 from signer.insecure.management import RECORD_ANNOTATION
 from signer.insecure.service import InsecureSigner, Settings
 from signer.insecure.verify import INSECURE_SIGNER, KUBEADM_GROUP
-from signer.kube.client import ApiClient, Response
-from signer.kube.decode import Json
+from signer.kube.transport.client import Request
 from signer.model import ClusterKey
 from tests.builders import kube_objects
 from tests.builders.scenario import NOW
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.cluster_clients import FakeClient
+from tests.fakes.cluster_objects import ATTESTATION
 from tests.harness import kubeconfig, pki
 from tests.integration import plain_requests
 
@@ -41,86 +39,8 @@ class SimulatedCrash(BaseException):
     """The process is killed."""
 
 
-@dataclass(slots=True)
-class Store:
-    """Both API servers: objects by path, with resource versions and preconditions."""
-
-    objects: dict[str, dict[str, Any]] = field(default_factory=dict)
-    writes: int = 0
-    before_write: Callable[[int, str], None] = lambda _number, _path: None
-
-    def put(self, path: str, body: Json) -> None:
-        stored = copy.deepcopy(dict(body))
-        metadata = stored.setdefault("metadata", {})
-        metadata["resourceVersion"] = str(int(metadata.get("resourceVersion", "0")) + 1)
-        self.objects[path] = stored
-
-    def get(
-        self,
-        path: str,
-        query: Mapping[str, str] | None = None,
-        *,
-        accepted: Container[int] = (200,),
-    ) -> Response:
-        assert not query
-        if path in self.objects:
-            return Response(status=200, content=json.dumps(self.objects[path]).encode())
-        assert 404 in accepted, path
-        return Response(status=404, content=b"{}")
-
-    def get_page(self, path: str, query: Mapping[str, str]) -> Response:
-        _, _, signer_name = query.get("fieldSelector", "").partition("spec.signerName=")
-        items = [
-            body
-            for key, body in sorted(self.objects.items())
-            if key.rpartition("/")[0] == path
-            and (not signer_name or body["spec"]["signerName"] == signer_name)
-        ]
-        return Response(status=200, content=json.dumps({"items": items}).encode())
-
-    def create(self, path: str, body: Json, *, accepted: Container[int] = (201,)) -> Response:
-        key = f"{path}/{body['metadata']['name']}"
-        if key in self.objects:
-            assert 409 in accepted
-            return Response(status=409, content=b"{}")
-        self._begin_write(key)
-        self.put(key, body)
-        return Response(status=201, content=b"{}")
-
-    def merge_patch(self, path: str, body: Json, *, accepted: Container[int] = (200,)) -> Response:
-        self._begin_write(path)
-        key = path.removesuffix("/status")
-        stored = self.objects[key]
-        if stored["metadata"]["resourceVersion"] != body["metadata"]["resourceVersion"]:
-            assert 409 in accepted
-            return Response(status=409, content=b"{}")
-        self.put(key, merged(stored, body))
-        return self.get(key)
-
-    def json_patch(
-        self, path: str, operations: Sequence[Json], *, accepted: Container[int] = (200,)
-    ) -> Response:
-        self._begin_write(path)
-        key = path.removesuffix("/approval").removesuffix("/status")
-        stored = self.objects[key]
-        precondition, add = operations
-        if stored["metadata"]["resourceVersion"] != precondition["value"]:
-            assert 409 in accepted
-            return Response(status=409, content=b"{}")
-        value = add["value"] if isinstance(add["value"], list) else [add["value"]]
-        status = stored.setdefault("status", {})
-        status["conditions"] = [*status.get("conditions", []), *value]
-        types = [condition["type"] for condition in status["conditions"]]
-        assert len(types) == len(set(types)), "the API server refuses a second one"
-        self.put(key, stored)
-        return self.get(key)
-
-    def close(self) -> None:
-        """Do nothing: the next round uses the same objects."""
-
-    def _begin_write(self, path: str) -> None:
-        self.before_write(self.writes, path)
-        self.writes += 1
+class Store(FakeCluster):
+    """Both API servers."""
 
     def add_csr(self, name: str, node: str = "node-1", **spec: object) -> None:
         whole = {
@@ -133,7 +53,7 @@ class Store:
         }
         when = NOW.strftime("%Y-%m-%dT%H:%M:%SZ")
         metadata = {"name": name, "uid": f"uid-{name}", "creationTimestamp": when}
-        self.put(f"{CSRS}/{name}", {"metadata": metadata, "spec": whole})
+        self.put(CSRS, {"metadata": metadata, "spec": whole})
 
     def conditions(self, name: str) -> dict[str, str]:
         status = self.objects[f"{CSRS}/{name}"].get("status", {})
@@ -146,60 +66,22 @@ class Store:
         return [body for path, body in self.objects.items() if path.startswith(EVENTS)]
 
 
-def merged(stored: Json, patch: Json) -> dict[str, Any]:
-    """Return the result of a JSON merge patch without removals."""
-    result = dict(stored)
-    for key, value in patch.items():
-        result[key] = merged(result.get(key, {}), value) if isinstance(value, dict) else value
-    return result
-
-
-def secret(name: str, data: Mapping[str, bytes]) -> Json:
-    labels = {"cluster.x-k8s.io/cluster-name": "blue"}
-    return {
-        "metadata": {"name": name, "namespace": "team-a", "labels": labels},
-        "type": "cluster.x-k8s.io/secret",
-        "data": {key: base64.b64encode(value).decode() for key, value in data.items()},
-    }
-
-
-def kinds(group: str, version: str, *names: tuple[str, str]) -> dict[str, Json]:
-    served = {"groupVersion": f"{group}/{version}"}
-    resources = [{"kind": kind, "name": plural} for kind, plural in names]
-    return {
-        f"/apis/{group}": {"preferredVersion": served, "versions": [served]},
-        f"/apis/{group}/{version}": {"resources": resources},
-    }
-
-
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Store:
     """One Cluster that names the insecure signer, with one Machine and one request for it."""
     store = Store()
-    discovery = {
-        **kinds("cluster.x-k8s.io", "v1beta2", ("Cluster", "clusters"), ("Machine", "machines")),
-        **kinds(
-            "attestation.cluster.x-k8s.io",
-            "v1alpha1",
-            ("KubeletAttestationPolicy", "kubeletattestationpolicies"),
-        ),
-    }
-    store.objects.update({path: dict(body) for path, body in discovery.items()})
     annotations = {"attestation.cluster.x-k8s.io/client-signer": INSECURE_SIGNER}
     metadata = {"name": "blue", "namespace": "team-a", "uid": "uid-blue"}
-    store.put(CLUSTER, {"metadata": {**metadata, "annotations": annotations}})
-    store.put(MACHINE, kube_objects.machine())
+    store.put(f"{CAPI}/clusters", {"metadata": {**metadata, "annotations": annotations}})
+    store.put(f"{CAPI}/machines", kube_objects.machine())
     pair = AUTHORITY.pair
     store.put(
-        f"{SECRETS}/blue-ca",
-        secret("blue-ca", {"tls.crt": pair.certificate, "tls.key": pair.key}),
-    )
-    store.put(
-        f"{SECRETS}/blue-kubeconfig",
-        secret("blue-kubeconfig", {"value": KUBECONFIG.encode()}),
+        SECRETS,
+        kube_objects.secret("blue-ca", {"tls.crt": pair.certificate, "tls.key": pair.key}),
+        kube_objects.secret("blue-kubeconfig", {"value": KUBECONFIG.encode()}),
     )
     store.add_csr("first")
-    monkeypatch.setattr(service, "ApiClient", lambda *_, **__: store)
+    monkeypatch.setattr(service, "ApiClient", lambda *_, **__: FakeClient(store))
     return store
 
 
@@ -213,7 +95,7 @@ def new_signer(store: Store, monotonic: Callable[[], float] = lambda: 0.0) -> In
         monotonic=monotonic,
         random=bytes,
     )
-    return InsecureSigner(cast("ApiClient", store), settings)
+    return InsecureSigner(FakeClient(store), settings)
 
 
 def served(store: Store) -> Store:
@@ -255,7 +137,7 @@ def test_request_of_an_unknown_machine_waits_and_shows_why(store: Store) -> None
 def forbid_by_policy(store: Store) -> None:
     spec = {"clusterRef": {"namespace": "team-a", "name": "blue"}}
     metadata = {"name": "p", "uid": "uid-p", "generation": 1}
-    store.put(f"{POLICIES}/p", {"metadata": metadata, "spec": spec})
+    store.put(POLICIES, {"metadata": metadata, "spec": spec})
 
 
 def forbid_by_unreadable_policy(store: Store) -> None:
@@ -276,13 +158,11 @@ def opt_in_by_infrastructure(store: Store, signer: str = "") -> None:
         "security": {"kubeletAuthentication": True},
         "infrastructureRef": {"apiGroup": group, "kind": "DevCluster", "name": "blue"},
     }
-    store.objects.update(
-        {k: dict(v) for k, v in kinds(group, "v1", ("DevCluster", "devclusters")).items()}
-    )
+    store.kinds[f"{group}/v1"] = {"devclusters": "DevCluster"}
     named = signer or "cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm"
     status = {"kubeletClientCertificateSigner": named}
     body = {"kind": "DevCluster", "metadata": {"name": "blue"}, "status": status}
-    store.put(f"/apis/{group}/v1/namespaces/team-a/devclusters/blue", body)
+    store.put(f"/apis/{group}/v1/namespaces/team-a/devclusters", body)
 
 
 def delete_cluster(store: Store) -> None:
@@ -320,16 +200,8 @@ def test_infrastructure_cluster_may_name_the_insecure_signer(store: Store) -> No
 
 
 def test_policies_without_their_crd_select_no_cluster(store: Store) -> None:
-    del store.objects["/apis/attestation.cluster.x-k8s.io"]
+    del store.kinds[ATTESTATION]
     assert served(store).has_certificate("first")
-
-
-def crash_at(step: int) -> Callable[[int, str], None]:
-    def crash(number: int, _path: str) -> None:
-        if number == step:
-            raise SimulatedCrash
-
-    return crash
 
 
 WRITES = 5
@@ -340,7 +212,7 @@ WRITES = 5
 def test_signer_killed_before_any_write_signs_the_same_request_once(
     store: Store, step: int
 ) -> None:
-    store.before_write = crash_at(step)
+    store.intercept(SimulatedCrash(), "POST PATCH", skip=step)
     signer = new_signer(store)
     if step < WRITES:
         with pytest.raises(SimulatedCrash):
@@ -348,7 +220,7 @@ def test_signer_killed_before_any_write_signs_the_same_request_once(
     else:
         signer.serve(BLUE)
     assert store.has_certificate("first") is (step == WRITES)
-    store.before_write = lambda _number, _path: None
+    store.interceptions.clear()
     store.add_csr("second")
     served(store)
     assert store.has_certificate("first")
@@ -360,15 +232,13 @@ def test_replica_that_verified_an_older_machine_does_not_sign(store: Store) -> N
     """Between the verification and the record, another replica certifies another request."""
     other = new_signer(store)
 
-    def interleave(_number: int, path: str) -> None:
-        if path == MACHINE:
-            store.before_write = lambda _number, _path: None
-            first = store.objects.pop(f"{CSRS}/first")
-            store.add_csr("second")
-            other.serve(BLUE)
-            store.objects[f"{CSRS}/first"] = first
+    def interleave(_: Request) -> None:
+        first = store.objects.pop(f"{CSRS}/first")
+        store.add_csr("second")
+        other.serve(BLUE)
+        store.objects[f"{CSRS}/first"] = first
 
-    store.before_write = interleave
+    store.intercept(interleave, "PATCH", MACHINE)
     served(store)
     assert store.has_certificate("second")
     assert not store.has_certificate("first")

@@ -169,7 +169,7 @@ REFUSALS: dict[str, tuple[type[AttestationError], Callable[[], object]]] = {
         MachineAmbiguous,
         lambda: verified(recorded(), recorded(uid="other", name=NODE)),
     ),
-    "another request is on record": (
+    "another request is registered": (
         MachineAlreadyCertified,
         lambda: verified(recorded("another")),
     ),

@@ -1,10 +1,18 @@
 """What caches keep of the objects that they read."""
 
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from signer.inventory.caches import read_binding
+from signer.inventory.cluster_api.cluster import read_cluster
+from signer.inventory.cluster_api.machine import read_machine, read_pool
+from tests.builders import kube_objects
+from tests.builders.attested_nodes import attested_node
+from tests.builders.kube_objects import HOME, PROVIDER_ID
+from tests.fakes.caches import FakeCaches
 
 ROLES = "system:certificates.k8s.io:certificatesigningrequests:"
 
@@ -37,3 +45,27 @@ def test_r0_binding_to_another_role_is_not_auto_approving(role: str) -> None:
 
 def test_r0_binding_without_role_is_not_auto_approving() -> None:
     assert read_binding({"metadata": {"name": "kubeadm:node-autoapprove-bootstrap"}}) is None
+
+
+OWNERS: dict[str, tuple[dict[str, Any], bool]] = {
+    "its Machine": ({}, True),
+    "another Machine on its hardware": ({"machine_name": "machine-0"}, False),
+    "its Machine, on other hardware": ({"provider_id": "test://2"}, False),
+    "a Machine of another Cluster": ({"cluster": replace(HOME, name="other")}, False),
+    "any Machine on its hardware": ({"machine_name": ""}, True),
+    "a member of a MachinePool": ({"machine_name": "", "provider_id": "test://pool"}, True),
+    "a member, but it names a Machine": ({"provider_id": "test://pool"}, False),
+    "neither": ({"machine_name": "", "provider_id": "test://2"}, False),
+}
+
+
+@pytest.mark.parametrize(("changes", "exists"), OWNERS.values(), ids=OWNERS)
+def test_machine_of_a_claim_is_found(changes: dict[str, Any], *, exists: bool) -> None:
+    """The signer deletes a claim without a Machine."""
+    caches = FakeCaches()
+    caches.clusters.replace({str(HOME): read_cluster(kube_objects.cluster())})
+    caches.machines.replace({"machine": read_machine(kube_objects.machine("machine-1"))})
+    caches.pools.replace({"pool": read_pool(kube_objects.pool("pool-1", "test://pool"))})
+    fields = {"cluster": HOME, "provider_id": PROVIDER_ID, **changes}
+    now = datetime(2026, 11, 22, tzinfo=UTC)
+    assert caches.has_machine(attested_node(key="ab" * 32, last_attested=now, **fields)) == exists

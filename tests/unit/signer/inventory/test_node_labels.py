@@ -1,11 +1,12 @@
 """The labels of Nodes as the API server has them."""
 
-from collections.abc import Container, Mapping
-from dataclasses import dataclass, field
-from typing import Any, cast
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from common.errors import ApiServerUnavailable
 from signer.inventory.caches import read_node
 from signer.inventory.node_labels import (
     ATTESTED,
@@ -14,11 +15,12 @@ from signer.inventory.node_labels import (
     TRUST_BASIS,
     NodeLabelClient,
 )
-from signer.kube.client import ApiClient, Response
 from signer.kube.decode import MAX_TEXT
 from signer.model import Node
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.cluster_clients import FakeClient
 
-ALL = {ATTESTED: "true", TRUST_BASIS: "Record", POLICY: "edge", BOOT_STATE: "Verified"}
+ALL = {ATTESTED: "true", TRUST_BASIS: "Registered", POLICY: "edge", BOOT_STATE: "Verified"}
 
 
 def stored(labels: Mapping[str, str]) -> dict[str, Any]:
@@ -45,27 +47,15 @@ def test_kubelet_cannot_make_its_node_unreadable_by_a_long_provider_id() -> None
     assert read.provider_id == "x" * (MAX_TEXT + 1)
 
 
-@dataclass(slots=True)
-class Api:
-    """An API server that answers each request with one status."""
-
-    status: int
-    patches: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
-
-    def merge_patch(
-        self, path: str, body: Mapping[str, Any], *, accepted: Container[int]
-    ) -> Response:
-        assert self.status in accepted
-        self.patches.append((path, body))
-        return Response(status=self.status, content=b"{}")
-
-
-@pytest.mark.parametrize("status", [200, 404], ids=["changed", "deleted"])
-def test_labels_are_written_to_the_node_that_was_read(status: int) -> None:
-    """The API server refuses another UID (tests/integration/test_node_labels.py)."""
-    api = Api(status)
+def test_labels_are_written_to_the_node_that_was_read() -> None:
+    cluster = FakeCluster()
+    cluster.put("/api/v1/nodes", stored({POLICY: "edge", "own": "1"}))
+    client = NodeLabelClient(FakeClient(cluster))
     node = Node(name="node-1", provider_id="", uid="uid-1")
-    NodeLabelClient(cast("ApiClient", api)).change(node, {ATTESTED: "true", POLICY: None})
-    labels = {ATTESTED: "true", POLICY: None}
-    body = {"metadata": {"uid": "uid-1", "labels": labels}}
-    assert api.patches == [("/api/v1/nodes/node-1", body)]
+    client.change(node, {ATTESTED: "true", POLICY: None})
+    labels = {"own": "1", ATTESTED: "true"}
+    assert cluster.objects["/api/v1/nodes/node-1"]["metadata"]["labels"] == labels
+    with pytest.raises(ApiServerUnavailable, match="422"):
+        client.change(replace(node, uid="created again"), {ATTESTED: None})
+    client.change(replace(node, name="deleted"), {ATTESTED: None})
+    assert cluster.objects["/api/v1/nodes/node-1"]["metadata"]["labels"] == labels

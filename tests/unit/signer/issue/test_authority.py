@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtensionOID
 
+from common.pem import encode_block
 from signer.errors import AuthorityUnavailable
 from signer.issue.authority import parse_authority
 from tests.builders.der import INTEGER, SEQUENCE, encode
@@ -30,7 +31,7 @@ def pair(key: pki.PrivateKey | None = None) -> dict[str, bytes]:
     return {"tls.crt": created.certificate, "tls.key": created.key}
 
 
-def rsa_pair(p: int, q: int, **changed: int) -> dict[str, bytes]:
+def rsa_pair(p: int, q: int, /, **changed: int) -> dict[str, bytes]:
     """Return a pair of an RSA key whose factors may be anything, with some numbers changed.
 
     As DER of PKCS #1 (RFC 8017, annex A.1.2), since no library writes such keys.
@@ -70,7 +71,7 @@ def composites(bits: int) -> tuple[int, int]:
 
     def multiple(of: int) -> int:
         while True:
-            number = (random.getrandbits(bits) | (1 << (bits - 1)) | 1) // of * of
+            number = (random.getrandbits(bits) | (3 << (bits - 2)) | 1) // of * of
             if number % 2 and (number - 1) % E:
                 return number
 
@@ -150,7 +151,17 @@ def test_an_authority_entry_that_is_too_large_is_refused_unparsed(entry: str, li
         parse_authority({**data, entry: data[entry] + b"\n"})
 
 
-def test_an_authority_with_an_unreadable_key_identifier_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("oid", "value"),
+    [
+        (ExtensionOID.SUBJECT_KEY_IDENTIFIER, b"\xff"),
+        # An X.400 address, which the library does not know.
+        (ExtensionOID.SUBJECT_ALTERNATIVE_NAME, bytes.fromhex("3004a3020500")),
+    ],
+)
+def test_an_authority_with_an_unreadable_extension_is_refused(
+    oid: x509.ObjectIdentifier, value: bytes
+) -> None:
     """Otherwise each certificate would fail with an error of the library."""
     key = pki.ec_key()
     template = pki.Authority.make("workload", key).certificate
@@ -162,9 +173,7 @@ def test_an_authority_with_an_unreadable_key_identifier_is_refused() -> None:
         .serial_number(template.serial_number)
         .not_valid_before(template.not_valid_before_utc)
         .not_valid_after(template.not_valid_after_utc)
-        .add_extension(
-            x509.UnrecognizedExtension(ExtensionOID.SUBJECT_KEY_IDENTIFIER, b"\xff"), critical=False
-        )
+        .add_extension(x509.UnrecognizedExtension(oid, value), critical=False)
         .sign(key, hashes.SHA256())
     )
     with pytest.raises(AuthorityUnavailable, match="cannot be read"):
@@ -173,10 +182,42 @@ def test_an_authority_with_an_unreadable_key_identifier_is_refused() -> None:
         )
 
 
-def test_an_authority_key_is_not_tested_for_primes_but_for_its_signature() -> None:
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("a003020102", "a003020105"),  # version 6
+        ("2a8648ce3d030107", "2a8648ce3d030102"),  # the curve prime192v2
+        ("0603551d0e", "0603551d0f"),  # a second key usage in place of the key identifier
+    ],
+)
+def test_an_authority_certificate_that_the_library_refuses_is_unreadable(
+    old: str, new: str
+) -> None:
+    data = pair()
+    der = x509.load_pem_x509_certificate(data["tls.crt"]).public_bytes(Encoding.DER)
+    changed = encode_block("CERTIFICATE", der.replace(bytes.fromhex(old), bytes.fromhex(new)))
+    with pytest.raises(AuthorityUnavailable, match="cannot be read"):
+        parse_authority({**data, "tls.crt": changed})
+
+
+@pytest.mark.parametrize("bits", [1024, 2048])
+def test_an_authority_key_is_not_tested_for_primes_but_for_its_signature(bits: int) -> None:
     """The test for primes takes 0.35 s for 4096 bits; a wrong signature shows the same."""
+    p, q = composites(bits)
+    assert (p * q).bit_length() == 2 * bits
     with pytest.raises(AuthorityUnavailable, match="not that of its certificate"):
-        parse_authority(rsa_pair(*composites(1024)))
+        parse_authority(rsa_pair(p, q))
+
+
+def test_an_authority_key_with_a_factor_that_no_prime_can_be_is_refused() -> None:
+    """OpenSSL computes modulo each factor, which must be odd, and over 1."""
+    key = rsa_key().private_numbers()
+    for data in (
+        rsa_pair(key.p, key.q, p=1, q=key.p * key.q),
+        rsa_pair((1 << 1023) + 2, key.q),
+    ):
+        with pytest.raises(AuthorityUnavailable, match="do not belong together"):
+            parse_authority(data)
 
 
 @pytest.mark.parametrize("changed", ["d", "dmp1", "dmq1", "iqmp"])

@@ -17,7 +17,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from signer.errors import AuthorityUnavailable
 from signer.issue.authority import CertificateAuthority
 from signer.issue.certificate import certificate_not_after, issue_certificate
-from signer.verify.claimed_answer import UnreleasedCertificate
+from signer.verify.claimed_answer import WithheldCertificate
 from tests.builders.scenario import NODE, NOW, Scenario
 from tests.builders.software_tpm import rsa_key
 
@@ -50,7 +50,7 @@ def unreleased(
     scenario: Scenario,
     signing_authority: CertificateAuthority | None = None,
     random: Callable[[int], bytes] = bytes,
-) -> UnreleasedCertificate:
+) -> WithheldCertificate:
     """Sign the certificate for a verified answer."""
     return issue_certificate(
         scenario.verify_answer(),

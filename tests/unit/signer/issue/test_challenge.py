@@ -16,7 +16,7 @@ from common.tpm.constants import ObjectAttributes
 from signer.errors import AttestationKeyAttributesNotAllowed, EndorsementKeyNotRegistered
 from signer.issue.challenge import ChallengeState, challenge_state, make_challenge
 from signer.model import ChallengeKeys, Csr
-from signer.policy import EventLogRules
+from signer.policy import EventLogRules, PcrRules
 from tests.builders.scenario import Scenario, machine
 from tests.builders.software_tpm import TpmKey
 
@@ -58,7 +58,7 @@ def test_a_challenge_has_the_selection_and_event_log_of_the_policy() -> None:
     scenario = Scenario()
     scenario.policy = replace(
         scenario.policy,
-        pcr_selection={"sha256": (4, 7), "sha384": (7,)},
+        pcrs=replace(scenario.policy.pcrs, selection={"sha256": (4, 7), "sha384": (7,)}),
         event_log=RULES,
     )
     decoded = decode_challenge(challenge(scenario))
@@ -175,7 +175,9 @@ def test_a_challenge_that_is_too_old_or_of_the_future_is_replaced(age: timedelta
     assert state(scenario, annotation) is ChallengeState.REWRITE
 
 
-@pytest.mark.parametrize("changes", [{"pcr_selection": {"sha256": (7,)}}, {"event_log": RULES}])
+@pytest.mark.parametrize(
+    "changes", [{"pcrs": PcrRules(selection={"sha256": (7,)})}, {"event_log": RULES}]
+)
 def test_a_challenge_against_the_present_policy_is_replaced(changes: dict[str, Any]) -> None:
     """Its answer would have the wrong PCRs, or no event log."""
     scenario = Scenario()

@@ -127,6 +127,10 @@ def test_settled_csrs_are_not_kept(status: dict[str, Any]) -> None:
         (("spec", "request"), ""),
         (("metadata", "uid"), None),
         (("metadata", "creationTimestamp"), "yesterday"),
+        (("spec", "expirationSeconds"), 599),
+        (("spec", "expirationSeconds"), -1),
+        (("spec", "expirationSeconds"), 2**31),
+        (("spec", "expirationSeconds"), 10**18),
     ],
 )
 def test_csr_that_no_api_server_stores_is_unreadable(path: tuple[str, str], value: object) -> None:

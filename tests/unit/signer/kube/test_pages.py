@@ -9,10 +9,13 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from signer.kube.client import ApiClient, PageTooLarge, Response
-from signer.kube.kubeconfig import Connection
-from signer.kube.pages import list_pages
+from common.errors import ApiServerUnavailable
+from signer.kube.pages import list_objects, list_pages
+from signer.kube.resources import NODES
+from signer.kube.transport.client import ApiClient, PageTooLarge, Response
 from tests.fakes.api_server import Answering, api_server
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.cluster_clients import FakeClient
 
 PATH = "/api/v1/things"
 MAX_RESPONSE = 4 << 20
@@ -70,6 +73,23 @@ def test_pages_of_tiny_objects_grow_to_the_largest_page() -> None:
     assert listing.limits == [4, 16, 64, 256, 500, 500, 500, 500]
 
 
+@pytest.mark.parametrize("items", [b"[]", b"null"])
+def test_list_that_continues_after_an_empty_page_is_refused(items: bytes) -> None:
+    """No limit on objects ends such a list; 10,000 pages may take days."""
+    cluster = FakeCluster()
+    cluster.intercept((200, b'{"metadata":{"continue":"1"},"items":%s}' % items))
+    with pytest.raises(ApiServerUnavailable, match="continues after an empty page"):
+        list(list_pages(FakeClient(cluster), PATH, 4, {}))
+
+
+def test_part_of_a_list_is_no_list() -> None:
+    """The object that decides may be in the rest, which the server can no longer give."""
+    cluster = FakeCluster()
+    cluster.intercept((200, {"metadata": {"continue": "1"}, "items": [1]}))
+    with pytest.raises(ApiServerUnavailable, match="changed while it was read"):
+        list(list_objects(FakeClient(cluster), NODES.collection_path(), bool))
+
+
 def test_pages_of_large_objects_do_not_grow() -> None:
     listing = Listing([100 << 10] * 20)
     assert listing.read() == 20
@@ -95,9 +115,7 @@ def test_huge_objects_after_small_ones_take_the_memory_of_one_answer(tmp_path: P
             answering.give_chunks(listing.answer(start, limit))
 
     with api_server(give, tmp_path) as server:
-        ca = server.authority.pair.certificate.decode()
-        described = Connection(server=server.url, ca=ca, token="t")
-        api = ApiClient("fake", described, user_agent="test", max_response=MAX_RESPONSE)
+        api = ApiClient("fake", server.connection(), user_agent="test", max_response=MAX_RESPONSE)
         tracemalloc.start()
         objects = sum(len(page.items or ()) for page in list_pages(api, PATH, 4, {}))
         _, most = tracemalloc.get_traced_memory()

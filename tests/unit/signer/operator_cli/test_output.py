@@ -27,7 +27,7 @@ def test_table_shows_wide_columns_only_on_request() -> None:
 
 
 def test_long_text_has_its_own_line_below_the_row() -> None:
-    """A row of `check` had more than 200 columns."""
+    """A row of `doctor` had more than 200 columns."""
     columns = (Column("NAME", field("name")), Column("NEXT-STEP", field("step"), below=True))
     documents: list[Document] = [{"name": "a", "step": ""}, {"name": "b\n", "step": "restart\nit"}]
     assert render_list(documents, columns, "table") == (
@@ -43,6 +43,14 @@ def test_json_and_yaml_hold_the_whole_documents() -> None:
     assert yaml.safe_load(render_list(DOCUMENTS, COLUMNS, "yaml")) == {"items": DOCUMENTS}
 
 
+def test_pem_is_a_block_in_yaml() -> None:
+    """It was one quoted line with the escapes of its line breaks."""
+    pem = "-----BEGIN PUBLIC KEY-----\nMFkw\n-----END PUBLIC KEY-----\n"
+    text = render_document({"publicKey": pem}, "yaml")
+    assert text.splitlines()[:2] == ["publicKey: |", "  -----BEGIN PUBLIC KEY-----"]
+    assert yaml.safe_load(text) == {"publicKey": pem}
+
+
 def test_control_characters_never_reach_the_terminal() -> None:
     """A node chooses its name in a request, and a tenant its API server's messages."""
     document = {"name": "a\x1b]0;owned\x07\r\nb\u202e", "key": ""}
@@ -52,9 +60,10 @@ def test_control_characters_never_reach_the_terminal() -> None:
 
 
 def test_document_is_shown_as_lines() -> None:
-    document = {"server": "https://h", "nodes": {"total": 2, "Banned": 1}, "all": True}
+    nodes = {"total": 2, "Banned": 1}
+    document = {"server": "https://h", "nodes": nodes, "all": True, "seen": None}
     assert render_document(document, "table") == (
-        "server: https://h\nnodes:  2 total, 1 Banned\nall:    yes\n"
+        "server: https://h\nnodes:  2 total, 1 Banned\nall:    yes\nseen:   -\n"
     )
 
 

@@ -1,46 +1,88 @@
-"""Policy objects that no signer reads: its policies are in a file."""
+"""Which policies the signer has: those of objects, or those of a file that only it has."""
 
-import io
-from argparse import Namespace
-from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from signer.operator_cli.management import ManagementApi
-from signer.operator_cli.policies import warn_if_unread
-from signer.operator_cli.session import Session
+from signer.inventory.kinds import POLICIES
+from signer.inventory.replica_records.replica_leases import PolicySource
+from signer.kube import resources
+from signer.operator_cli.errors import Rejected
+from signer.operator_cli.management import signer_state
+from signer.operator_cli.policies import require_policy_objects, warn_if_unread
+from tests.builders.replica_leases import replica_lease
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.management_api import Console
 
+NAMESPACE = "node-attestation-system"
 STATUS = {"conditions": [{"type": "Ready", "status": "False"}]}
+UNREAD = "the signer has its policies in a file"
 
 
-class Management:
-    """The management cluster with these policies."""
+@pytest.fixture(autouse=True)
+def no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signer_state, "_WATCH_SECONDS", 0.0)
 
-    def __init__(self, policies: list[dict[str, Any]]) -> None:
-        self.policies = policies
 
-    def list_objects(self, path: str) -> list[dict[str, Any]]:
-        assert path.endswith("/kubeletattestationpolicies")
-        return self.policies
+def console(*policies: dict[str, Any], sources: tuple[PolicySource, ...] = ()) -> Console:
+    """Return the console of a management cluster with policies and replicas that run."""
+    management = FakeCluster()
+    for number, policy in enumerate(policies):
+        metadata = {"name": f"p{number}", "generation": 1}
+        management.put(POLICIES.collection_path(), {"metadata": metadata, **policy})
+    for source in sources:
+        lease = replica_lease(source.value, source=source)
+        metadata = {"name": lease.name, "uid": lease.uid, "labels": dict(lease.labels)}
+        management.put(
+            resources.LEASES.collection_path(NAMESPACE),
+            {"metadata": metadata, "spec": {"renewTime": lease.renewed}},
+        )
+    return Console(management, {"signer_namespace": NAMESPACE})
 
 
 @pytest.mark.parametrize(
     ("policies", "warned"),
     [
-        ([], True),
         ([{"spec": {}}], True),
         ([{"spec": {}, "status": {}}], True),
         ([{"spec": {}}, {"spec": {}, "status": STATUS}], False),
     ],
-    ids=["no object", "no status", "empty status", "status of one"],
+    ids=["no status", "empty status", "status of one"],
 )
-def test_objects_without_a_status_are_a_warning(
+def test_without_a_replica_the_status_of_objects_decides(
     policies: list[dict[str, Any]],
     warned: bool,  # noqa: FBT001 - a parameter of the case
 ) -> None:
     """`explain` and `policy check` said that no policy is there; the signer had a file."""
-    streams = io.StringIO(), io.StringIO(), io.StringIO()
-    api = cast("ManagementApi", Management(policies))
-    warn_if_unread(Session(Namespace(), lambda: api, datetime.now(UTC), *streams))
-    assert ("a signer with --policy reads a file" in streams[2].getvalue()) is warned
+    shell = console(*policies)
+    warn_if_unread(shell.session())
+    assert (UNREAD in shell.complaint) is warned
+
+
+def test_without_replicas_and_objects_no_answer_is_given() -> None:
+    """`explain` said PolicyMissing for a request that was denied with EndorsementKeyBanned."""
+    with pytest.raises(Rejected, match="not known which policies the signer has") as raised:
+        warn_if_unread(console().session())
+    assert "give the policy file of the signer to this command" in raised.value.hint
+
+
+@pytest.mark.parametrize("source", [PolicySource.FILE, PolicySource.INVALID_FILE])
+def test_request_is_not_explained_with_objects_that_no_replica_reads(source: PolicySource) -> None:
+    """The status may be that of a time when the policies were objects."""
+    with pytest.raises(Rejected, match=UNREAD) as raised:
+        require_policy_objects(console({"spec": {}, "status": STATUS}, sources=(source,)).session())
+    assert "give the policy file of the signer to this command" in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [(PolicySource.OBJECTS,), (PolicySource.OBJECTS, PolicySource.FILE)],
+    ids=["objects", "a change from a file to objects"],
+)
+def test_objects_that_a_replica_reads_are_used_even_if_there_is_none(
+    sources: tuple[PolicySource, ...],
+) -> None:
+    """Without any object, PolicyMissing is the right answer."""
+    shell = console(sources=sources)
+    require_policy_objects(shell.session())
+    assert shell.complaint == ""

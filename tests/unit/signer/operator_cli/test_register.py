@@ -1,83 +1,45 @@
-"""`register` warns of Clusters and Machines that do not exist, and registers all the same."""
+"""`register` warns of Clusters and Machines that do not exist, and registers all the same.
 
-import io
-import json
-from argparse import Namespace
-from collections.abc import Container, Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+It asks before it registers a key that another machine has.
+"""
+
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
-from signer.kube.client import Response
 from signer.model import ClusterKey
 from signer.operator_cli.commands import register
-from signer.operator_cli.errors import ServerUnavailable
-from signer.operator_cli.management import ManagementApi
-from signer.operator_cli.session import Session
+from signer.operator_cli.errors import Rejected, ServerUnavailable
+from tests.fakes.management_api import Console, FakeManagement
 
-KEY = "ab" * 32
-GROUP = "/apis/cluster.x-k8s.io"
-VERSION = {"groupVersion": "cluster.x-k8s.io/v1beta2"}
-KINDS = {"clusters": "Cluster", "machines": "Machine"}
-DISCOVERY: Mapping[str, object] = {
-    GROUP: {"preferredVersion": VERSION, "versions": [VERSION]},
-    f"{GROUP}/v1beta2": {"resources": [{"name": n, "kind": k} for n, k in KINDS.items()]},
-}
+KEY, OTHER = "ab" * 32, "cd" * 32
 
 
-@dataclass
-class Management:
-    """A management cluster with the Cluster team-a/c1 and its Machine c1-md-0."""
-
-    may_list: bool = True
-    capacity: int = 100
-    """Keys after which nothing can be created."""
-    created: list[dict[str, Any]] = field(default_factory=list)
-
-    def get(self, path: str, *, accepted: Container[int] = (200,)) -> Response:
-        assert 200 in accepted
-        return Response(status=200, content=json.dumps(DISCOVERY[path]).encode())
-
-    def find(self, _: str) -> None:
-        """Return no EndorsementKey."""
-
-    def create(self, _: str, body: dict[str, Any], *, accepted: Container[int]) -> Response:
-        assert 201 in accepted
-        if len(self.created) == self.capacity:
-            raise ServerUnavailable("permission is missing (403)")
-        self.created.append(body)
-        return Response(status=201, content=b"{}")
-
-    def list_objects(self, path: str) -> list[dict[str, Any]]:
-        if not self.may_list:
-            raise ServerUnavailable("permission is missing (403)")
-        name = {
-            f"{GROUP}/v1beta2/namespaces/team-a/clusters": "c1",
-            f"{GROUP}/v1beta2/namespaces/team-a/machines": "c1-md-0",
-        }.get(path)
-        return [] if name is None else [{"metadata": {"name": name}}]
+def management() -> FakeManagement:
+    """Return a management cluster with the Cluster team-a/c1 and its Machine c1-md-0."""
+    found = FakeManagement()
+    found.put_capi("clusters", "team-a", "c1")
+    found.put_capi("machines", "team-a", "c1-md-0")
+    return found
 
 
 def call(
-    management: Management, cluster: str, machine: str | None, provider_id: str | None = None
-) -> tuple[str, str]:
-    """Register a key; return what is on stdout and on stderr."""
+    management: FakeManagement, cluster: str, machine: str | None, **arguments: object
+) -> Console:
+    """Register a key, and return the console."""
     namespace, name = cluster.split("/")
-    arguments = Namespace(
-        key=f"sha256:{KEY}",
-        inventory=None,
-        cluster=ClusterKey(namespace=namespace, name=name),
-        machine=machine,
-        provider_id=provider_id,
-        node=None,
-    )
-    streams = io.StringIO(), io.StringIO(), io.StringIO()
-    api = cast("ManagementApi", management)
-    assert register.run(Session(arguments, lambda: api, datetime.now(UTC), *streams)) == 0
-    return streams[1].getvalue(), streams[2].getvalue()
+    given = {
+        "key": f"sha256:{KEY}",
+        "inventory": None,
+        "cluster": ClusterKey(namespace=namespace, name=name),
+        "machine": machine,
+        "provider_id": None,
+        "node": None,
+        **arguments,
+    }
+    console = Console(management, given)
+    assert register.run(console.session()) == 0
+    return console
 
 
 @pytest.mark.parametrize(
@@ -94,39 +56,103 @@ def test_name_that_no_object_has_is_a_warning(
     cluster: str, machine: str | None, absent: str | None
 ) -> None:
     """A typing error was registered without a word, and the node waited."""
-    management = Management()
+    cluster_api = management()
     provider_id = None if machine else "metal3://host-7"
-    output, complaint = call(management, cluster, machine, provider_id)
-    assert output == f"EndorsementKey {KEY}: created\n"
-    [body] = management.created
-    assert body["metadata"]["name"] == KEY
+    console = call(cluster_api, cluster, machine, provider_id=provider_id)
+    assert console.output == f"EndorsementKey {KEY}: created\n"
+    assert KEY in str(cluster_api.writes)
     warning = f"warning: {absent} does not exist: correct the name, unless it is created later\n"
-    assert complaint == ("" if absent is None else warning)
+    assert console.complaint == ("" if absent is None else warning)
 
 
 def test_user_who_may_not_list_clusters_registers_without_a_warning() -> None:
-    management = Management(may_list=False)
-    assert call(management, "team-a/c11", "c1-md-0") == (f"EndorsementKey {KEY}: created\n", "")
+    cluster_api = management()
+    cluster_api.intercept(403, "GET", "/clusters")
+    console = call(cluster_api, "team-a/c11", "c1-md-0")
+    assert (console.output, console.complaint) == (f"EndorsementKey {KEY}: created\n", "")
 
 
-def inventory(management: Management, directory: Path, rows: int) -> Session:
-    """Return the session of a command that registers an inventory of unknown Machines."""
+HOLDER = {
+    "clusterNamespace": "team-b",
+    "clusterName": "c1",
+    "nodeName": "node-1",
+    "providerID": "metal3://host-7",
+    "basis": "Registered",
+}
+REGISTERED = {"clusterNamespace": "team-b", "clusterName": "c1", "machineName": "m"}
+OWN = {"clusterNamespace": "team-a", "clusterName": "c1", "machineName": "c1-md-0"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "whose"),
+    [
+        ({"heldBy": HOLDER}, "node node-1 of Cluster team-b/c1 holds the key"),
+        ({"registeredFor": [OWN, REGISTERED]}, "is registered for m of Cluster team-b/c1"),
+    ],
+    ids=["held", "registered"],
+)
+def test_key_of_another_machine_is_registered_only_after_a_confirmation(
+    spec: dict[str, object], whose: str
+) -> None:
+    """It was registered without a word, and the two machines could not be told apart."""
+    cluster_api = management()
+    cluster_api.put_key(KEY, **spec)
+    with pytest.raises(Rejected, match="not confirmed"):
+        call(cluster_api, "team-a/c1", "c1-md-0")
+    assert not cluster_api.writes
+    console = call(cluster_api, "team-a/c1", "c1-md-0", yes=True)
+    assert whose in console.complaint
+
+
+def test_key_of_the_same_machine_needs_no_confirmation() -> None:
+    cluster_api = management()
+    entry = {**OWN, "providerID": "metal3://host-7"}
+    cluster_api.put_key(KEY, registeredFor=[entry], heldBy={**HOLDER, "clusterNamespace": "team-a"})
+    assert call(cluster_api, "team-a/c1", "c1-md-0").output.endswith(": changed\n")
+
+
+def test_keys_of_other_machines_in_an_inventory_are_one_question(tmp_path: Path) -> None:
+    cluster_api = management()
+    cluster_api.put_key(KEY, heldBy=HOLDER)
+    file = tmp_path / "rack.csv"
+    rows = (f"{key},team-a/c1,c1-md-0" for key in (OTHER, KEY))
+    file.write_text("\n".join(("key,cluster,machine", *rows)))
+    with pytest.raises(Rejected, match="not confirmed"):
+        register.run(inventory_session(cluster_api, file).session())
+    assert not cluster_api.writes
+
+
+def test_key_of_several_machines_in_one_inventory_is_a_question(tmp_path: Path) -> None:
+    """A row that was copied registered one TPM for two machines without a word."""
+    file = tmp_path / "rack.csv"
+    rows = (f"{KEY},team-a/c1,{machine}" for machine in ("c1-md-0", "c1-md-1", "c1-md-0"))
+    file.write_text("\n".join(("key,cluster,machine", *rows)))
+    console = inventory_session(management(), file)
+    with pytest.raises(Rejected, match="not confirmed"):
+        register.run(console.session())
+    assert not console.management.writes
+    places = "c1-md-0 of Cluster team-a/c1, c1-md-1 of Cluster team-a/c1"
+    assert f"has the key {KEY} for several machines: {places}\n" in console.complaint
+
+
+def inventory_session(cluster_api: FakeManagement, file: Path) -> Console:
+    """Return the console of a command that registers an inventory."""
+    names = ("key", "cluster", "machine", "provider_id", "node")
+    return Console(cluster_api, {**dict.fromkeys(names), "inventory": file})
+
+
+def inventory(cluster_api: FakeManagement, directory: Path, rows: int) -> Console:
+    """Return the console of a command that registers an inventory of unknown Machines."""
     file = directory / "rack.csv"
-    lines = (f"{KEY},team-a/c1,c1-md-0{number:02}" for number in range(rows))
+    lines = (f"{number:064x},team-a/c1,c1-md-0{number:02}" for number in range(rows))
     file.write_text("\n".join(("key,cluster,machine", *lines)))
-    arguments = Namespace(
-        key=None, inventory=file, cluster=None, machine=None, provider_id=None, node=None
-    )
-    streams = io.StringIO(), io.StringIO(), io.StringIO()
-    return Session(
-        arguments, lambda: cast("ManagementApi", management), datetime.now(UTC), *streams
-    )
+    return inventory_session(cluster_api, file)
 
 
 def test_inventory_of_unknown_names_has_a_limited_number_of_warnings(tmp_path: Path) -> None:
-    session = inventory(Management(), tmp_path, rows=12)
-    assert register.run(session) == 0
-    lines = cast("io.StringIO", session.stderr).getvalue().splitlines()
+    console = inventory(management(), tmp_path, rows=12)
+    assert register.run(console.session()) == 0
+    lines = console.complaint.splitlines()
     assert len(lines) == 11
     assert lines[-1] == "warning: 2 more Clusters and Machines do not exist"
 
@@ -144,7 +170,9 @@ def test_inventory_of_unknown_names_has_a_limited_number_of_warnings(tmp_path: P
 def test_inventory_that_is_interrupted_says_how_much_was_written(
     tmp_path: Path, written: int, warning: str
 ) -> None:
-    session = inventory(Management(capacity=written), tmp_path, rows=3)
+    cluster_api = management()
+    cluster_api.intercept(403, "POST PATCH", skip=written)
+    console = inventory(cluster_api, tmp_path, rows=3)
     with pytest.raises(ServerUnavailable):
-        register.run(session)
-    assert cast("io.StringIO", session.stderr).getvalue() == warning
+        register.run(console.session())
+    assert console.complaint == warning

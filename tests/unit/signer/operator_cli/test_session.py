@@ -9,7 +9,8 @@ import pytest
 
 from signer.operator_cli import session as session_module
 from signer.operator_cli.errors import EXIT_OK, EXIT_UNDECIDED, Rejected
-from signer.operator_cli.management import ManagementApi
+from signer.operator_cli.management.api import ManagementApi
+from signer.operator_cli.output import Column, field
 from signer.operator_cli.session import Session
 
 
@@ -81,6 +82,31 @@ def test_fast_step_shows_nothing() -> None:
         pass
     assert isinstance(session.stderr, Screen)
     assert session.stderr.getvalue() == ""
+
+
+def test_watch_prints_only_what_is_new_or_has_changed() -> None:
+    session = session_with(io.StringIO())
+    columns = (Column("NODE", field("node")), Column("STATE", field("state")))
+    first = [{"node": "a", "state": "Attested"}, {"node": "b", "state": "Attested"}]
+    second = [first[0], {"node": "b", "state": "Expired"}, {"node": "c", "state": "Attested"}]
+    session.show_list(first, columns)
+    for documents in (second, second):
+        session.show_list(documents, columns)
+    assert isinstance(session.stdout, io.StringIO)
+    assert [line.split() for line in session.stdout.getvalue().splitlines()] == [
+        ["NODE", "STATE"], ["a", "Attested"], ["b", "Attested"],
+        ["b", "Expired"], ["c", "Attested"],
+    ]  # fmt: skip
+    assert isinstance(session.stderr, Screen)
+    assert session.stderr.getvalue() == ""
+
+
+def test_names_are_printed_one_in_a_line() -> None:
+    session = session_with(io.StringIO())
+    session.arguments.output = "name"
+    session.show_list([{"node": "a"}, {"node": "b\n"}], (), lambda d: f"node/{d['node']}")
+    assert isinstance(session.stdout, io.StringIO)
+    assert session.stdout.getvalue() == "node/a\nnode/b\\n\n"
 
 
 def test_clusters_that_could_not_be_read_change_the_exit_status() -> None:

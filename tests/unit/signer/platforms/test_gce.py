@@ -296,12 +296,18 @@ def test_credentials_that_cannot_be_used_are_reported_without_the_secret(
     assert "SECRET" not in caught.value.detail
 
 
-def test_private_key_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
+# A PKCS#8 key whose algorithm is a hash: 2.16.840.1.101.3.4.2.1
+UNKNOWN_KEY_TYPE = """-----BEGIN PRIVATE KEY-----
+MBYCAQAwDQYJYIZIAWUDBAIBBQAEAgQA
+-----END PRIVATE KEY-----"""
+
+
+@pytest.mark.parametrize("key", ["SECRET", UNKNOWN_KEY_TYPE], ids=["no PEM", "unknown algorithm"])
+def test_private_key_that_cannot_be_read_is_reported(key: str, tmp_path: Path) -> None:
     with pytest.raises(PlatformQueryFailed) as caught:
-        Gce(with_file(credentials_file(tmp_path, private_key="SECRET"))).endorsement_keys(
-            PROVIDER_ID
-        )
-    assert "SECRET" not in caught.value.detail
+        Gce(with_file(credentials_file(tmp_path, private_key=key))).endorsement_keys(PROVIDER_ID)
+    assert "must be the JSON key of a service account" in caught.value.detail
+    assert key not in caught.value.detail
 
 
 def test_token_is_not_requested_without_tls(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from itertools import product
 from threading import Event, Semaphore
 from typing import TypeVar
 
@@ -18,6 +19,7 @@ from signer.errors import (
     PlatformQueryFailed,
     PlatformUnavailable,
 )
+from signer.fairness.task_pool import TaskPool
 from signer.platforms import queries
 from signer.platforms.platform import Platform
 from signer.platforms.queries import (
@@ -31,7 +33,6 @@ from signer.platforms.queries import (
     PlatformQueries,
 )
 from signer.policy import PlatformRules
-from signer.task_pool import TaskPool
 from signer.verify.platform_keys import PlatformKeySource
 from tests.fakes.platforms import RULES, FakePlatformKeys
 
@@ -76,8 +77,8 @@ class ManualPool(TaskPool):
         super().__init__(1)
         self.tasks: list[tuple[str, Callable[[], object]]] = []
 
-    def submit(self, owner: str, function: Callable[[], T]) -> Future[T]:
-        self.tasks.append((owner, function))
+    def submit(self, tenant: str, function: Callable[[], T]) -> Future[T]:
+        self.tasks.append((tenant, function))
         return Future()
 
     def run(self) -> int:
@@ -95,6 +96,7 @@ class Fixture:
     platform: FakePlatform = field(default_factory=FakePlatform)
     pool: ManualPool = field(default_factory=ManualPool)
     seconds: float = 1000.0
+    replicas: int = 1
     answered: list[str] = field(default_factory=list)
     queries: PlatformQueries = field(init=False)
 
@@ -103,6 +105,7 @@ class Fixture:
             self.pool,
             lambda _: self.platform,
             answered=self.answered.append,
+            replicas=lambda: self.replicas,
             monotonic=lambda: self.seconds,
         )
 
@@ -352,6 +355,35 @@ def test_account_has_few_queries_at_the_same_time() -> None:
     assert len(fixture.pool.tasks) == MAX_CONCURRENT
 
 
+@pytest.mark.parametrize("replicas", [1, 2, 4])
+def test_replicas_divide_the_limits_of_an_account(replicas: int) -> None:
+    """Each replica had all of them, so more replicas used up more of the account's quota."""
+    fixtures = [Fixture(replicas=replicas) for _ in range(replicas)]
+    for fixture in fixtures:
+        for n in range(20):
+            fixture.expect(PlatformAnswerPending, str(n))
+    assert sum(len(fixture.pool.tasks) for fixture in fixtures) == MAX_CONCURRENT
+    started = sum(fixture.pool.run() for fixture in fixtures)
+    for n, fixture in product(range(20, 1000), fixtures):
+        fixture.expect(PlatformAnswerPending, str(n))
+        started += fixture.pool.run()
+    assert started == BURST / 2
+    for fixture in fixtures:
+        fixture.seconds += 10
+    started = 0
+    for n, fixture in product(range(1000, 2000), fixtures):
+        fixture.expect(PlatformAnswerPending, str(n))
+        started += fixture.pool.run()
+    assert started == 10 * QPS / 2
+
+
+def test_replica_that_does_not_know_the_others_uses_the_whole_limits() -> None:
+    fixture = Fixture(replicas=0)
+    for n in range(20):
+        fixture.expect(PlatformAnswerPending, str(n))
+    assert len(fixture.pool.tasks) == MAX_CONCURRENT
+
+
 def test_query_that_does_not_end_gets_a_reason() -> None:
     fixture = Fixture()
     fixture.expect(PlatformAnswerPending)
@@ -454,6 +486,7 @@ def test_slow_platform_of_one_tenant_does_not_stop_the_queries_of_another() -> N
         TaskPool(16),
         lambda rules: platforms[rules.credentials_file],
         answered=lambda _: answered.release(),
+        replicas=lambda: 1,
         monotonic=lambda: 0.0,
     )
     for n in range(100):

@@ -12,10 +12,10 @@ from signer.errors import EventLogPolicyMismatch, PcrPolicyMismatch
 from signer.model import ClusterKey
 from signer.policy import ClusterSelector, PcrMode, Policy, load_policies
 from signer.policy.learn import LearnError, draft_policy
-from signer.verify.measured_boot import verify_event_log
-from signer.verify.pcrs import verify_pcr_policy
+from signer.verify.attestation.measured_boot import verify_event_log
+from signer.verify.attestation.pcrs import verify_pcr_policy
 from tests.builders.event_logs import Measured, application, extended, firmware, log_of
-from tests.unit.signer.test_config import run
+from tests.builders.signer_command import run
 
 BLUE = ClusterKey(namespace="tenants", name="blue")
 RED = ClusterKey(namespace="tenants", name="red")
@@ -49,13 +49,13 @@ def learned(*lines: str, nodes: tuple[str, ...] = ("node-1",)) -> Policy:
     """Draft a policy and load it."""
     text = draft_policy(lines, nodes=nodes, cluster=None)
     [policy] = load_policies(text).accepted
-    assert policy.pcr_mode is PcrMode.ENFORCE
+    assert policy.pcrs.mode is PcrMode.ENFORCE
     return policy
 
 
 def accepts(policy: Policy, pcrs: Values) -> bool:
     try:
-        verify_pcr_policy(pcrs, policy.pcr_allowed, policy)
+        verify_pcr_policy(pcrs, policy.pcrs.allowed, policy.pcrs, None)
     except PcrPolicyMismatch:
         return False
     return True
@@ -64,7 +64,7 @@ def accepts(policy: Policy, pcrs: Values) -> bool:
 def test_the_draft_accepts_the_values_of_the_node_and_no_other() -> None:
     policy = learned(issued("node-1", values(1)))
     assert policy.clusters == ClusterSelector(cluster=BLUE)
-    assert policy.pcr_selection == {"sha256": (0, 7)}
+    assert policy.pcrs.selection == {"sha256": (0, 7)}
     assert accepts(policy, values(1))
     assert not accepts(policy, values(2))
 
@@ -167,6 +167,15 @@ def test_values_that_no_policy_can_have_are_reported() -> None:
     """Another program wrote the log, or someone changed it."""
     assert problems(issued("node-1", {"sha1": {0: bytes(20)}}))
     assert problems(issued("node-1", {"sha256": {0: bytes(20)}}))
+
+
+def test_a_draft_warns_of_pcrs_that_nothing_was_measured_into() -> None:
+    held = {"sha256": {0: bytes(32), 4: b"\1" * 32, 7: b"\xff" * 32}}
+    text = draft_policy([issued("node-1", held)], nodes=["node-1"], cluster=None)
+    assert text.startswith("# Warning: a node measured nothing into sha256:0, sha256:7: leave")
+    assert "Warning" not in draft_policy(
+        [issued("node-1", values(1))], nodes=["node-1"], cluster=None
+    )
 
 
 def test_node_names_in_the_comment_of_a_draft_are_escaped() -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import reduce
 from itertools import product
 from operator import getitem
@@ -11,20 +11,28 @@ from typing import Any
 
 import pytest
 import yaml
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
+from common.public_keys import require_supported_key
 from signer.errors import PolicyConflict, PolicyInvalid, PolicyMissing
 from signer.model import ClusterKey
 from signer.policy import (
     AccessReview,
     Approval,
+    AttestationKeyRules,
     AutoApproveBindings,
+    CertificateRules,
     ClusterSelector,
+    EndorsementKeyRules,
     EventLogRules,
     FirstJoinRules,
     KubeletServingMode,
     NameReuse,
     NodeLabels,
+    NodeNameRules,
     PcrMode,
+    PcrRules,
+    PcrSignatureRules,
     PcrVariant,
     PlatformRules,
     Policy,
@@ -32,12 +40,23 @@ from signer.policy import (
     PolicyMode,
     PolicySet,
     RefusedPolicy,
+    RenewalRules,
+    ServingRules,
     TrustMode,
     UnknownCredential,
     load_policies,
     load_spec,
 )
-from tests.builders.policy_specs import BAD_SPECS, EVERY_SETTING, A, B, enforced
+from signer.policy.signed_pcr_rules import fingerprint
+from tests.builders.policy_specs import (
+    BAD_SPECS,
+    EVERY_SETTING,
+    VENDOR_KEY,
+    A,
+    B,
+    enforced,
+    signed_by,
+)
 from tests.builders.scenario import ABROAD, HOME
 from tests.builders.software_tpm import AK_KINDS
 
@@ -78,52 +97,70 @@ def test_an_empty_spec_has_the_defaults() -> None:
     assert policy.access_review is AccessReview.SKIP
     assert policy.first_join is None
     assert policy.approval is Approval.ENABLED
-    assert policy.trust is TrustMode.REGISTERED
-    assert policy.pcr_selection == {"sha256": (0, 1, 2, 3, 4, 5, 6, 7)}
-    assert policy.pcr_mode is PcrMode.RECORD
-    assert policy.certificate_lifetime == timedelta(days=7)
+    assert policy.endorsement_key.trust is TrustMode.REGISTERED
+    assert policy.pcrs.selection == {"sha256": (0, 1, 2, 3, 4, 5, 6, 7)}
+    assert policy.pcrs.mode is PcrMode.RECORD
+    assert policy.certificate.lifetime == timedelta(days=7)
     assert policy.bootstrap_groups == {"system:bootstrappers"}
-    assert policy.auto_approve_bindings is AutoApproveBindings.REMOVE
+    assert policy.auto_approve_bindings is AutoApproveBindings.REMOVE_WHEN_ATTESTED
     assert policy.versions == ("v1",)
-    assert policy.attestation_key_schemes == {"ecdsa-p256-sha256", "rsassa-2048-sha256"}
+    assert policy.attestation_key.schemes == {"ecdsa-p256-sha256", "rsassa-2048-sha256"}
     assert policy.name_reuse is NameReuse.AFTER_MACHINE
-    assert policy.builtin_serving is KubeletServingMode.APPROVE
-    assert not policy.machine_name_is_node_name
-    assert not policy.serving_by_node_ref
+    assert policy.serving.builtin is KubeletServingMode.APPROVE
+    assert not policy.node_names.machine_name
+    assert not policy.serving.node_ref_fallback
     assert policy.event_log is None
 
 
 def test_every_setting_is_loaded() -> None:
     a, b = bytes.fromhex(A), bytes.fromhex(B)
+    key = require_supported_key(load_pem_public_key(VENDOR_KEY.encode()))
     assert only(**EVERY_SETTING) == Policy(
         name="default",
         clusters=ClusterSelector(
             namespaces=frozenset({"team-a", "team-b"}), match_labels={"stage": "test"}
         ),
         bootstrap_groups=frozenset({"joiners"}),
-        trust=TrustMode.REGISTERED_AND_CERTIFIED,
-        platform=PlatformRules(
-            type="aws",
-            credentials_file="/etc/signer/aws/team-a",
-            locations=frozenset({"eu-central-1", "eu-west-1"}),
+        endorsement_key=EndorsementKeyRules(
+            trust=TrustMode.REGISTERED_AND_CERTIFIED,
+            platform=PlatformRules(
+                type="aws",
+                credentials_file="/etc/signer/aws/team-a",
+                locations=frozenset({"eu-central-1", "eu-west-1"}),
+            ),
+            certificate_authorities=("/etc/signer/authorities",),
+            certificate_revocation_lists=("/etc/signer/lists",),
+            allow_certificates_without_usage=True,
         ),
-        certificate_authorities=("/etc/signer/authorities",),
-        certificate_revocation_lists=("/etc/signer/lists",),
-        allow_certificates_without_usage=True,
-        attestation_key_schemes=frozenset({"ecdsa-p384-sha384", "rsapss-3072-sha256"}),
-        pcr_selection={"sha256": (4, 7), "sha384": (0,)},
-        pcr_mode=PcrMode.ENFORCE,
-        pcr_allowed={
-            "sha256": {4: frozenset({a, b}), 7: frozenset({a})},
-            "sha384": {0: frozenset({b"\xcc" * 48})},
-        },
-        pcr_variants=(
-            PcrVariant(
-                match_labels={"pool": "edge"},
-                allowed={
-                    "sha256": {4: frozenset({b}), 7: frozenset({b})},
-                    "sha384": {0: frozenset({b"\xdd" * 48})},
-                },
+        attestation_key=AttestationKeyRules(
+            schemes=frozenset({"ecdsa-p384-sha384", "rsapss-3072-sha256"})
+        ),
+        pcrs=PcrRules(
+            selection={"sha256": (4, 7, 11, 12), "sha384": (0,)},
+            mode=PcrMode.ENFORCE,
+            allowed={
+                "sha256": {4: frozenset({a, b}), 7: frozenset({a})},
+                "sha384": {0: frozenset({b"\xcc" * 48})},
+            },
+            variants=(
+                PcrVariant(
+                    match_labels={"pool": "edge"},
+                    allowed={
+                        "sha256": {4: frozenset({b}), 7: frozenset({b})},
+                        "sha384": {0: frozenset({b"\xdd" * 48})},
+                    },
+                ),
+            ),
+            until={
+                b: datetime(2026, 12, 31, tzinfo=UTC),
+                b"\xdd" * 48: datetime(2027, 1, 1, tzinfo=UTC),
+            },
+            signed_by=(
+                PcrSignatureRules(
+                    keys={fingerprint(key): key},
+                    pcrs={"sha256": (11, 12)},
+                    revoked=frozenset({a, b}),
+                ),
             ),
         ),
         event_log=EventLogRules(
@@ -132,20 +169,38 @@ def test_every_setting_is_loaded() -> None:
             signature_databases=frozenset({b}),
             boot_loaders=frozenset({a, b"\xee" * 48}),
         ),
-        machine_name_is_node_name=True,
+        node_names=NodeNameRules(machine_name=True),
         approval=Approval.DISABLED,
         first_join=FirstJoinRules(within=timedelta(hours=2)),
-        certificate_lifetime=timedelta(hours=1, minutes=30),
-        allow_shared_authority=True,
+        certificate=CertificateRules(
+            lifetime=timedelta(hours=1, minutes=30), allow_shared_authority=True
+        ),
         name_reuse=NameReuse.AFTER_CERTIFICATE,
-        unknown_credential=UnknownCredential.DENY,
-        publish_credentials=True,
+        renewals=RenewalRules(
+            unknown_credential=UnknownCredential.DENY,
+            publish_credentials=True,
+            taint_unattested=True,
+        ),
         auto_approve_bindings=AutoApproveBindings.WAIT,
         node_labels=NodeLabels.ENABLED,
         access_review=AccessReview.REQUIRE,
-        builtin_serving=KubeletServingMode.APPROVE,
-        serving_by_node_ref=True,
+        serving=ServingRules(builtin=KubeletServingMode.APPROVE, node_ref_fallback=True),
     )
+
+
+@pytest.mark.parametrize(
+    ("selection", "signed", "allowed"),
+    [([7], [11], {7, 12}), ([7, 12], [11], {7, 12}), ([7], [11, 12], {7}), ([0], [4], {0})],
+    ids=["by default", "selected", "signed", "PCR 11 is not signed"],
+)
+def test_pcr_12_must_be_zero_unless_the_policy_says_otherwise(
+    selection: list[int], signed: list[int], allowed: set[int]
+) -> None:
+    pcrs = only(**signed_by(selection=selection, pcrs={"sha256": signed})).pcrs
+    assert pcrs.allowed["sha256"].keys() == allowed
+    assert set(pcrs.selection["sha256"]) == allowed | set(signed)
+    is_default = 12 in allowed - set(selection)
+    assert (pcrs.allowed["sha256"].get(12) == frozenset({bytes(32)})) == is_default
 
 
 def test_variants_make_the_default_values_optional() -> None:
@@ -153,8 +208,8 @@ def test_variants_make_the_default_values_optional() -> None:
     variant = {"machineSelector": {"matchLabels": {"a": "b"}}, "allowed": {"sha256": {"7": [A]}}}
     pcrs = {"selection": {"sha256": [7]}, "mode": "Enforce", "variants": [variant]}
     policy = only(pcrs=pcrs)
-    assert policy.pcr_allowed == {}
-    assert [v.match_labels for v in policy.pcr_variants] == [{"a": "b"}]
+    assert policy.pcrs.allowed == {}
+    assert [v.match_labels for v in policy.pcrs.variants] == [{"a": "b"}]
 
 
 @pytest.mark.parametrize(
@@ -162,7 +217,7 @@ def test_variants_make_the_default_values_optional() -> None:
     [("1h", 3600), ("60m", 3600), ("3600s", 3600), ("1h1s", 3601), ("1h1m1s", 3661)],
 )
 def test_lifetimes_of_an_hour_and_more_are_accepted(text: str, seconds: int) -> None:
-    lifetime = only(certificate={"lifetime": text}).certificate_lifetime
+    lifetime = only(certificate={"lifetime": text}).certificate.lifetime
     assert lifetime == timedelta(seconds=seconds)
 
 
@@ -171,6 +226,7 @@ def test_lifetimes_of_an_hour_and_more_are_accepted(text: str, seconds: int) -> 
     [
         ("Alarm", AutoApproveBindings.ALARM),
         ("Remove", AutoApproveBindings.REMOVE),
+        ("RemoveWhenAttested", AutoApproveBindings.REMOVE_WHEN_ATTESTED),
         ("Wait", AutoApproveBindings.WAIT),
     ],
 )
@@ -179,7 +235,7 @@ def test_each_way_to_handle_bindings_is_loaded(text: str, choice: AutoApproveBin
 
 
 def test_requests_to_the_builtin_signer_can_be_ignored() -> None:
-    assert only(serving={"builtin": "Ignore"}).builtin_serving is KubeletServingMode.IGNORE
+    assert only(serving={"builtin": "Ignore"}).serving.builtin is KubeletServingMode.IGNORE
 
 
 def test_every_attestation_key_scheme_is_accepted() -> None:
@@ -189,7 +245,7 @@ def test_every_attestation_key_scheme_is_accepted() -> None:
         *product(("rsassa", "rsapss"), ("2048", "3072", "4096"), ("sha256", "sha384")),
     ]
     schemes = {"-".join(kind) for kind in kinds}
-    listed = only(attestationKey={"schemes": sorted(schemes)}).attestation_key_schemes
+    listed = only(attestationKey={"schemes": sorted(schemes)}).attestation_key.schemes
     assert listed == schemes >= AK_KINDS.keys()
 
 

@@ -50,27 +50,12 @@ def raised_names() -> frozenset[str]:
     return frozenset(names | {n.attr for n in nodes if isinstance(n, ast.Attribute)})
 
 
-@cache
-def sources_of_tests() -> str:
-    """Read all unit tests of the signer and of what both programs share."""
-    directories = (ROOT / "tests" / "unit" / "signer", ROOT / "tests" / "unit" / "common")
-    paths = [path for directory in directories for path in sorted(directory.rglob("test_*.py"))]
-    return "\n".join(path.read_text(encoding="utf-8") for path in paths)
-
-
 def test_protocol_and_code_have_the_same_checks() -> None:
     assert sorted(CHECKS) == sorted(ROW.findall(text("docs/protocol.md")))
 
 
 def test_every_check_has_an_error_and_every_number_is_a_check() -> None:
     assert {leaf.check for leaf in product_leaves()} - {""} == set(CHECKS)
-
-
-@pytest.mark.parametrize("number", CHECKS)
-def test_every_check_has_tests_that_name_it(number: str) -> None:
-    """A test or a table of mutations has the number in its name."""
-    names = re.compile(rf"def test_{number.lower()}_|^{number}(?:_[A-Z0-9]+)?\b.* = ", re.MULTILINE)
-    assert names.search(sources_of_tests())
 
 
 @pytest.mark.parametrize("number", CHECKS)

@@ -3,8 +3,9 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from signer.model import AttestedNodeObject, BootState
-from signer.policy import EventLogRules, PcrMode
+from signer.model import AttestedNodeObject, BootState, MeasuredValues
+from signer.policy import EventLogRules, PcrMode, PcrSignatureRules, Policy
+from signer.verify.attestation.measured_values import describe_boot
 from signer.verify.claimed_answer import make_claims
 from tests.builders.scenario import HOME, NODE, NOW, Scenario, unreleased
 from tests.fakes.claims import FakeClaimStore
@@ -36,7 +37,9 @@ def with_pcrs(mode: PcrMode, *, allowed: bool) -> Scenario:
         for bank, digests in scenario.pcrs.items()
     }
     pcr_allowed = values if allowed else {}
-    scenario.policy = replace(scenario.policy, pcr_mode=mode, pcr_allowed=pcr_allowed)
+    scenario.policy = replace(
+        scenario.policy, pcrs=replace(scenario.policy.pcrs, mode=mode, allowed=pcr_allowed)
+    )
     return scenario
 
 
@@ -62,5 +65,35 @@ def test_values_that_the_policy_warns_about_are_verified_or_a_mismatch() -> None
 def test_renewal_replaces_the_boot_state() -> None:
     scenario = with_pcrs(PcrMode.WARN, allowed=False)
     assert claim(scenario).boot_state is BootState.MISMATCH
-    scenario.policy = replace(scenario.policy, pcr_mode=PcrMode.RECORD)
+    scenario.policy = replace(
+        scenario.policy, pcrs=replace(scenario.policy.pcrs, mode=PcrMode.RECORD)
+    )
     assert claim(scenario).boot_state is None
+
+
+def test_claim_has_the_values_that_a_policy_can_allow() -> None:
+    scenario = with_pcrs(PcrMode.ENFORCE, allowed=True)
+    measured = claim(scenario).measured
+    assert measured is not None
+    assert measured.pcrs == {
+        bank: {str(index): value.hex() for index, value in values.items()}
+        for bank, values in scenario.pcrs.items()
+    }
+    assert claim(Scenario()).measured is None
+
+
+def test_values_that_a_vendor_signs_are_left_out() -> None:
+    signed = PcrSignatureRules(keys={}, pcrs={"sha256": (7, 11)}, revoked=frozenset())
+    pcrs = replace(Policy(name="p").pcrs, mode=PcrMode.ENFORCE, signed_by=(signed,))
+    policy = replace(Policy(name="p"), pcrs=pcrs)
+    quoted = {"sha256": {4: b"\4", 7: b"\7"}, "sha384": {7: b"\7"}}
+    described = describe_boot(quoted, None, policy)
+    assert described == MeasuredValues(pcrs={"sha256": {"4": "04"}, "sha384": {"7": "07"}})
+
+
+def test_value_that_names_the_machine_is_left_out() -> None:
+    """Each machine would be a group of its own."""
+    pcrs = replace(Policy(name="p").pcrs, mode=PcrMode.ENFORCE, names_machine=True)
+    policy = replace(Policy(name="p"), pcrs=pcrs)
+    described = describe_boot({"sha256": {4: b"\4", 6: b"\6"}}, None, policy)
+    assert described == MeasuredValues(pcrs={"sha256": {"4": "04"}})

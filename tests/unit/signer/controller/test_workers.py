@@ -1,0 +1,178 @@
+"""Threads that reconcile CSRs."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from threading import Event
+from typing import cast
+
+import pytest
+
+from signer.clusters.management_cluster import ManagementCluster
+from signer.clusters.workload_clusters import WorkloadClusters
+from signer.controller.queue.fair_queue import Item
+from signer.controller.queue.workqueue import DONE, Result, WorkQueue
+from signer.controller.reconcile.dependencies import ClusterContext
+from signer.controller.reconcile.reconciler import CsrReconciler
+from signer.controller.threads import MAX_SECONDS
+from signer.controller.workers import CsrWorkers
+from signer.model import Csr
+from tests.builders.kube_objects import HOME
+from tests.builders.scenario import Scenario
+from tests.builders.workload import unconnected_workload
+from tests.fakes.csrs import FakeCsrs
+
+
+class WritingReconciler:
+    """Writes an annotation each time, and remembers the versions that it reconciled."""
+
+    def __init__(self) -> None:
+        self.versions: list[str] = []
+
+    def reconcile(self, csr: Csr, cluster: ClusterContext) -> Result:
+        self.versions.append(csr.resource_version)
+        cluster.csrs.annotate(csr, {"a": str(len(self.versions))})
+        return DONE
+
+
+class WorkersFixture:
+    """Workers of one cluster, without threads. Its only CSR is `item`."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.reconciler = WritingReconciler()
+        self.csrs = FakeCsrs()
+        self.workload = unconnected_workload()
+        self.workload.writer = self.csrs
+        self.queue = WorkQueue(
+            workers=1,
+            max_workers_per_cluster=1,
+            monotonic=lambda: self.seconds,
+            jitter=lambda: 0,
+        )
+        self.workers = CsrWorkers(
+            self.queue,
+            cast(ManagementCluster, None),
+            cast(WorkloadClusters, {HOME: self.workload}),
+            cast(CsrReconciler, self.reconciler),
+            monotonic=lambda: self.seconds,
+        )
+        self.workers.add_cluster(self.workload)
+        filed = self.csrs.put(Scenario().offer_csr())
+        self.name = filed.name
+        self.item = Item(cluster=HOME, requester=filed.username, name=filed.name)
+        self.workload.csrs.replace({self.name: filed})
+
+    @property
+    def stored(self) -> Csr:
+        """The CSR as the API server has it."""
+        return self.csrs.stored[self.name]
+
+    def deliver(self) -> None:
+        """Deliver the CSR to the cache, as the watch does."""
+        self.workload.csrs.upsert(self.name, self.stored)
+
+    def change(self) -> None:
+        """Change the CSR as somebody else."""
+        self.csrs.put(replace(self.stored, annotations={"b": "theirs"}))
+        self.deliver()
+
+    def run(self) -> None:
+        """Reconcile what is ready, and deliver what that writes."""
+        while is_ready(self.queue, self.seconds):
+            item = self.queue.get()
+            assert item == self.item
+            result, slow = self.workers._reconcile(item)
+            self.queue.done(item, result, slow=slow)
+            self.deliver()
+
+
+def is_ready(queue: WorkQueue, now: float) -> bool:
+    """Return whether `get` would not wait."""
+    with queue._lock:
+        queue._promote_due()
+        return queue._ready.has_next(now)
+
+
+@pytest.fixture
+def workers() -> Iterator[WorkersFixture]:
+    fixture = WorkersFixture()
+    yield fixture
+    fixture.workload.stop()
+
+
+def test_worker_that_hangs_makes_the_workers_unhealthy(
+    workers: WorkersFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replica whose workers waited for its log kept its Lease, and served nothing."""
+    begun, may_end = Event(), Event()
+
+    def hang(*_: object) -> Result:
+        begun.set()
+        may_end.wait()
+        return DONE
+
+    monkeypatch.setattr(workers.reconciler, "reconcile", hang)
+    assert not workers.workers.are_healthy()
+    workers.workers.start()
+    assert begun.wait(30)
+    workers.seconds = MAX_SECONDS
+    assert workers.workers.are_healthy()
+    workers.seconds = MAX_SECONDS + 1
+    assert not workers.workers.are_healthy()
+    may_end.set()
+    workers.queue.shut_down()
+    workers.workers.join(30)
+
+
+def test_a_version_that_this_signer_replaced_is_not_verified_again(workers: WorkersFixture) -> None:
+    """The watch delivers a write later. A second verification would cost CPU and a conflict."""
+    filed = workers.stored
+    for _ in range(2):
+        assert workers.workers._reconcile(workers.item)[0] == DONE
+    workers.deliver()
+    assert workers.workers._reconcile(workers.item)[0] == DONE
+    assert workers.reconciler.versions == [filed.resource_version]
+    workers.change()
+    workers.workers._reconcile(workers.item)
+    assert len(workers.reconciler.versions) == 2
+
+
+def test_challenge_that_others_rewrite_is_corrected_several_times_a_second(
+    workers: WorkersFixture,
+) -> None:
+    """Each correction doubles the pause before the next one, up to a minute."""
+    workers.run()
+    corrected = [workers.seconds]
+    while workers.seconds < 600:
+        workers.change()
+        before = len(workers.reconciler.versions)
+        workers.run()
+        if len(workers.reconciler.versions) > before:
+            corrected.append(workers.seconds)
+        workers.seconds += 0.25
+    assert corrected[:6] == [0, 0, 2, 6, 14, 30]
+    assert len(corrected) == 15
+    assert max(later - earlier for earlier, later in pairwise(corrected)) == 60
+
+
+def test_change_by_others_is_corrected_when_its_pause_ends(workers: WorkersFixture) -> None:
+    """No further event is needed."""
+    for _ in range(3):
+        workers.run()
+        workers.change()
+    before = len(workers.reconciler.versions)
+    workers.run()
+    assert len(workers.reconciler.versions) == before
+    workers.seconds = 2.0
+    workers.run()
+    assert len(workers.reconciler.versions) == before + 1
+    assert len(workers.queue) == 0
+
+
+def test_pauses_are_forgotten_with_the_csr(workers: WorkersFixture) -> None:
+    workers.run()
+    state = workers.workers._states[workers.workload]
+    assert len(state.pauses) == 1
+    workers.workload.csrs.delete(workers.name)
+    assert len(state.pauses) == 0

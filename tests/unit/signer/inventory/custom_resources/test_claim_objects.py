@@ -1,0 +1,205 @@
+"""EndorsementKey and AttestedNode: encoded objects can be read, and others are refused."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from signer.inventory.custom_resources.claim_objects import (
+    encode_attested_node,
+    encode_endorsement_key,
+    read_attested_node,
+    read_endorsement_key,
+    replacement_metadata,
+)
+from signer.inventory.custom_resources.claim_store import KubeClaimStore
+from signer.model import (
+    BootCounters,
+    ClusterKey,
+    KeyHolder,
+    Release,
+    TrustBasis,
+    attested_node_name,
+)
+from tests.builders.endorsement_keys import registration
+from tests.builders.kube_objects import DIGEST, HOME, PROVIDER_ID, endorsement_key
+from tests.builders.stored_claims import NODE, NOW, stored
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.cluster_clients import FakeClient
+
+HOLDER = KeyHolder(
+    cluster=HOME, node_name="node-1", provider_id=PROVIDER_ID, basis=TrustBasis.CERTIFICATE
+)
+
+
+def test_attested_node_round_trips() -> None:
+    assert read_attested_node(stored(NODE)) == NODE
+    bare = replace(
+        NODE,
+        boot=None,
+        machine_name="",
+        machine_uid="",
+        credential_ids=(),
+        policy="",
+        boot_state=None,
+        renewal_deadline=None,
+        last_refusal=None,
+    )
+    assert read_attested_node(stored(bare)) == bare
+    absent = {"boot", "machineName", "machineUID", "policy", "bootState"}
+    absent |= {"renewalDeadline", "lastRefusal"}
+    assert not absent & stored(bare)["spec"].keys()
+
+
+def test_long_name_of_a_policy_stops_no_claim() -> None:
+    """The CRD allows the names of objects; a policy in a file may have any name."""
+    assert stored(replace(NODE, policy="p" * 5000))["spec"]["policy"] == "p" * 253
+
+
+def test_boot_state_of_a_later_version_does_not_hide_a_claim() -> None:
+    body = stored(NODE)
+    body["spec"]["bootState"] = "Unheard"
+    assert read_attested_node(body) == replace(NODE, boot_state=None)
+
+
+def test_new_attested_node_has_no_version_and_the_move_label() -> None:
+    body = encode_attested_node(NODE, "")
+    assert not {"resourceVersion", "annotations"} & body["metadata"].keys()
+    assert body["metadata"]["labels"] == {
+        "clusterctl.cluster.x-k8s.io/move": "",
+        "cluster.x-k8s.io/cluster-name": "blue",
+    }
+    assert "ownerReferences" not in body["metadata"]
+
+
+def test_each_write_names_the_version_that_it_replaces() -> None:
+    """Otherwise an API server would not count a write that changes nothing."""
+    expected = {
+        "resourceVersion": "7",
+        "annotations": {"attestation.cluster.x-k8s.io/written-under": "7"},
+    }
+    assert replacement_metadata("7") == expected
+    assert stored(NODE)["metadata"].items() >= expected.items()
+
+
+def test_attested_node_under_another_name_is_unreadable() -> None:
+    """Otherwise two objects could claim one node name."""
+    body = stored(NODE)
+    body["spec"]["nodeName"] = "node-2"
+    with pytest.raises(ValueError, match="another name"):
+        read_attested_node(body)
+
+
+def test_times_are_encoded_in_utc() -> None:
+    abroad = timezone(timedelta(hours=2))
+    node = replace(NODE, last_attested=NOW.astimezone(abroad))
+    assert stored(node)["spec"]["lastAttested"] == "2026-11-21T09:30:00Z"
+
+
+def test_time_without_a_zone_is_unreadable() -> None:
+    body = stored(NODE)
+    body["spec"]["notAfter"] = "2026-11-28T09:30:00"
+    with pytest.raises(ValueError, match="notAfter"):
+        read_attested_node(body)
+
+
+BOOT = {"resetCount": 1, "restartCount": 1, "firmwareVersion": "0x0000000000000001"}
+
+
+def test_boot_counters_are_read() -> None:
+    body = stored(NODE)
+    body["spec"]["boot"] = BOOT
+    expected = BootCounters(reset_count=1, restart_count=1, firmware_version=1)
+    assert read_attested_node(body).boot == expected
+
+
+@pytest.mark.parametrize(
+    "boot",
+    [
+        {},
+        *({k: v for k, v in BOOT.items() if k != left_out} for left_out in BOOT),
+        {**BOOT, "firmwareVersion": "x"},
+    ],
+    ids=str,
+)
+def test_incomplete_boot_counters_are_left_out(boot: dict[str, Any]) -> None:
+    body = stored(NODE)
+    body["spec"]["boot"] = boot
+    assert read_attested_node(body).boot is None
+
+
+def test_endorsement_key_round_trips() -> None:
+    body = encode_endorsement_key(DIGEST, "-----BEGIN PUBLIC KEY-----\n", HOLDER, NOW)
+    assert body["metadata"]["labels"] == {"clusterctl.cluster.x-k8s.io/move": ""}
+    assert body["spec"]["publicKey"] == "-----BEGIN PUBLIC KEY-----\n"
+    assert body["spec"]["heldBy"]["since"] == "2026-11-21T09:30:00Z"
+    body["metadata"]["resourceVersion"] = "1"
+    read = read_endorsement_key(body)
+    assert (read.name, read.held_by, read.banned) == (DIGEST, HOLDER, False)
+
+
+def test_registration_and_ban_are_read() -> None:
+    cluster = {"clusterNamespace": "team-a", "clusterName": "blue"}
+    read = read_endorsement_key(
+        endorsement_key(
+            registeredFor=[{**cluster, "providerID": PROVIDER_ID}, {**cluster, "nodeName": ""}],
+            releasedFrom=[cluster, {**cluster, "providerID": PROVIDER_ID}],
+            banned={"reason": "stolen"},
+        )
+    )
+    assert read.banned
+    assert read.released_from == (
+        Release(cluster=HOME, provider_id=None),
+        Release(cluster=HOME, provider_id=PROVIDER_ID),
+    )
+    assert read.registered_for == (
+        registration(HOME, provider_id=PROVIDER_ID),
+        registration(HOME),
+    )
+
+
+def test_empty_ban_is_a_ban() -> None:
+    assert read_endorsement_key(endorsement_key(banned={})).banned
+
+
+def test_holder_with_an_unknown_basis_is_unreadable() -> None:
+    body = encode_endorsement_key(DIGEST, "", HOLDER, NOW)
+    body["metadata"]["resourceVersion"] = "1"
+    body["spec"]["heldBy"]["basis"] = "Trust me"
+    with pytest.raises(ValueError, match="Trust me"):
+        read_endorsement_key(body)
+
+
+def test_attested_nodes_of_equal_cluster_names_differ_by_namespace() -> None:
+    abroad = ClusterKey(namespace="team-b", name="blue")
+    node = replace(NODE, cluster=abroad, name=attested_node_name(abroad, "node-1"))
+    assert stored(node)["metadata"]["namespace"] == "team-b"
+
+
+LATER = NOW + timedelta(days=3)
+STRONGER = replace(HOLDER, basis=TrustBasis.REGISTERED)
+OTHER_NODE = replace(HOLDER, node_name="node-2")
+
+
+@pytest.mark.parametrize(
+    ("holder", "since"),
+    [(HOLDER, NOW), (STRONGER, NOW), (OTHER_NODE, LATER)],
+    ids=["same claim", "better basis", "another node"],
+)
+def test_renewal_does_not_move_the_time_of_the_first_claim(
+    holder: KeyHolder, since: datetime
+) -> None:
+    """`heldBy.since` was the time of the last renewal, so it showed nothing of the first one."""
+    claims = KubeClaimStore(FakeClient(FakeCluster()))
+    first = claims.create_endorsement_key(DIGEST, "-----BEGIN PUBLIC KEY-----\n", HOLDER, NOW)
+    key = claims.set_key_holder(first, holder, LATER)
+    assert (key.held_by, key.held_since, key.last_claimed) == (holder, since, LATER)
+
+
+def test_claim_by_an_earlier_signer_counts_from_its_time() -> None:
+    """It has no `lastClaimed`."""
+    body = encode_endorsement_key(DIGEST, "-----BEGIN PUBLIC KEY-----\n", HOLDER, NOW)
+    body["metadata"]["resourceVersion"] = "1"
+    del body["spec"]["heldBy"]["lastClaimed"]
+    assert read_endorsement_key(body).last_claimed == NOW

@@ -1,0 +1,86 @@
+"""Whether a Machine exists, by the API server: what cannot be read frees no key and no name."""
+
+from typing import Any
+
+import pytest
+
+from common.errors import ApiServerUnavailable
+from signer.errors import AttestedNodeUnreadable
+from signer.inventory.custom_resources.claim_store import KubeClaimStore
+from signer.model import MachineState
+from tests.builders.kube_objects import HOME, PROVIDER_ID, cluster, machine, pool
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.cluster_clients import FakeClient
+from tests.fakes.cluster_objects import ATTESTATION, CAPI
+
+NAMESPACE = f"/apis/{CAPI}/namespaces/{HOME.namespace}"
+
+
+def liveness(
+    *machines: Any,  # noqa: ANN401 - objects
+    pools: tuple[Any, ...] = (),
+    name: str = "",
+    paused: bool = False,
+) -> MachineState:
+    server = FakeCluster()
+    server.put(f"{NAMESPACE}/clusters", {**cluster(), "spec": {"paused": paused}})
+    server.put(f"{NAMESPACE}/machines", *machines)
+    server.put(f"{NAMESPACE}/machinepools", *pools)
+    return KubeClaimStore(FakeClient(server)).machine_state(HOME, PROVIDER_ID, name)
+
+
+def unreadable(body: dict[str, Any]) -> dict[str, Any]:
+    body["metadata"]["labels"] = {"pool": True}
+    return body
+
+
+def other() -> dict[str, Any]:
+    body = machine("machine-2")
+    body["spec"]["providerID"] = "metal://elsewhere"
+    return body
+
+
+def test_machines_and_pool_members_are_present() -> None:
+    assert liveness(other()) is MachineState.ABSENT
+    assert liveness(other(), machine()) is MachineState.PRESENT
+    assert liveness(pools=(pool("pool-1", "metal://elsewhere"),)) is MachineState.ABSENT
+    assert liveness(pools=(pool("pool-1", PROVIDER_ID),)) is MachineState.PRESENT
+
+
+def test_another_machine_with_the_provider_id_is_not_the_one_of_the_claim() -> None:
+    """A provider ID of hardware goes from one Machine to the next."""
+    assert liveness(machine("machine-1"), name="machine-1") is MachineState.PRESENT
+    assert liveness(machine("machine-2"), name="machine-1") is MachineState.ABSENT
+    assert liveness(pools=(pool("pool-1", PROVIDER_ID),), name="machine-1") is MachineState.ABSENT
+
+
+def test_machine_that_a_paused_cluster_lacks_may_come() -> None:
+    """`clusterctl move` makes the Machines after the claims that name them."""
+    assert liveness(other(), paused=True) is MachineState.DELETING
+    assert liveness(other(), machine(), paused=True) is MachineState.PRESENT
+
+
+def test_unreadable_machine_leaves_the_state_undecided() -> None:
+    """It is retried, and the log names the object to repair; nothing is freed before."""
+    bodies = unreadable(machine()), unreadable(pool("pool-1", PROVIDER_ID))
+    for machines, pools, plural in (
+        ((bodies[0],), (), "machines"),
+        ((), (bodies[1],), "machinepools"),
+    ):
+        with pytest.raises(ApiServerUnavailable, match=f"/{plural} cannot be read") as caught:
+            liveness(other(), *machines, pools=pools)
+        name = (*machines, *pools)[0]["metadata"]["name"]
+        assert (
+            caught.value.detail
+            == f"team-a/{name}: Expected `str`, got `bool` - at `$.metadata.labels[...]`"
+        )
+
+
+def test_unreadable_attested_node_has_a_reason_of_its_own() -> None:
+    """A key that an operator released is free then; the log names the object to repair."""
+    server = FakeCluster()
+    node = {"metadata": {"name": "node-1.blue"}, "spec": {"notAfter": "0000-01-01T00:00:00Z"}}
+    server.put(f"/apis/{ATTESTATION}/namespaces/{HOME.namespace}/attestednodes", node)
+    with pytest.raises(AttestedNodeUnreadable) as caught:
+        KubeClaimStore(FakeClient(server)).attested_node(HOME, "node-1")
+    assert caught.value.detail.startswith("team-a/node-1.blue: ")

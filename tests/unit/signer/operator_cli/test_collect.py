@@ -1,0 +1,92 @@
+"""`collect` reads Pods of the signer; tests/integration/test_collect.py has the other objects."""
+
+import json
+import tarfile
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from signer.kube.transport.client import Request
+from signer.operator_cli.commands import collect
+from signer.operator_cli.session import Session
+from tests.builders.operator_snapshot import snapshot
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.management_api import Console
+
+NAMESPACE = "node-attestation-system"
+POD = {
+    "metadata": {
+        "name": "signer-1",
+        "labels": {"app.kubernetes.io/name": "node-attestation-signer"},
+        "annotations": {"secret": "marker"},
+    },
+    "spec": {
+        "containers": [
+            {
+                "args": ["--metrics-secure", "--token=marker"],
+                "env": [{"name": "A", "value": "marker"}],
+                "ports": [{"name": "metrics", "containerPort": 8443}],
+            }
+        ]
+    },
+    "status": {"phase": "Running"},
+}
+LINE = {"event": "verdict", "reason": "PcrPolicyMismatch", "message": "marker"}
+
+
+def report(management: FakeCluster, path: Path) -> tuple[int, dict[str, Any], str]:
+    """Return exit status, files and complaint of the command."""
+    arguments = {
+        "file": path,
+        "namespace": "",
+        "cluster": None,
+        "signer_namespace": NAMESPACE,
+    }
+    console = Console(management, arguments)
+    status = collect.run(console.session())
+    with tarfile.open(path) as archive:
+        read = {m.name.partition("/")[2]: archive.extractfile(m) for m in archive}
+        files = {name: file.read().decode() for name, file in read.items() if file is not None}
+    return status, files, console.complaint
+
+
+@pytest.fixture
+def management(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    """Return a management cluster with a Pod, and without Clusters."""
+    monkeypatch.setattr(Session, "snapshot", lambda _: replace(snapshot(), clusters=[]))
+    cluster = FakeCluster()
+    cluster.intercept((200, {"gitVersion": "v1.37.1", "gitCommit": "marker"}), "GET", "/version")
+    cluster.put(f"/api/v1/namespaces/{NAMESPACE}/pods", POD)
+    return cluster
+
+
+def test_log_and_metrics_of_each_pod_are_read(management: FakeCluster, tmp_path: Path) -> None:
+    def metrics(request: Request) -> tuple[int, bytes]:
+        assert request.path.endswith("/pods/https%3Asigner-1%3A8443/proxy/metrics")
+        return 200, b'node_attestation_ready 1.0\nother{a="marker"} 2\n'
+
+    management.intercept((200, json.dumps(LINE).encode()), "GET", "/log")
+    management.intercept(metrics, "GET", "/proxy")
+    status, files, complaint = report(management, tmp_path / "report.tar.gz")
+    assert (status, complaint) == (0, "")
+    assert "marker" not in str(files)
+    assert json.loads(files["versions.json"])[0]["server"] == "v1.37.1"
+    assert json.loads(files["pods.json"])[0]["status"] == {"phase": "Running"}
+    [line] = json.loads(files["pods/signer-1/log.json"])
+    assert line == {"event": "verdict", "reason": "PcrPolicyMismatch"}
+    ready, _ = json.loads(files["pods/signer-1/metrics.json"])
+    assert ready == {"name": "node_attestation_ready", "labels": {}, "value": 1.0}
+
+
+def test_what_cannot_be_read_is_named_and_its_reason_is_not_in_the_archive(
+    management: FakeCluster, tmp_path: Path
+) -> None:
+    management.intercept((403, {"message": "marker may not"}), "GET", "signer-1", times=inf)
+    status, files, complaint = report(management, tmp_path / "report.tar.gz")
+    assert status == 3
+    assert "pods/signer-1/log.json is missing: permission is missing" in complaint
+    assert "pods/signer-1/log.json  missing: log lines cannot be read\n" in files["MANIFEST"]
+    assert "marker" not in str(files)

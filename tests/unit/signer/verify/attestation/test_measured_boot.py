@@ -1,0 +1,323 @@
+"""The measured boot (Q4): the log is of the quoted boot, and the boot keeps the policy's rules."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from common.errors import AttestationError
+from signer.errors import (
+    EventLogMismatch,
+    EventLogPolicyMismatch,
+)
+from signer.policy import EventLogRules
+from signer.verify.attestation.event_log import parse_event_log
+from signer.verify.attestation.measured_boot import (
+    MeasuredBoot,
+    describe_event_log,
+    verify_event_log,
+)
+from tests.builders.event_logs import (
+    EV_EFI_ACTION,
+    Measured,
+    application,
+    extended,
+    firmware,
+    log_of,
+    separator,
+    variable,
+)
+from tests.builders.scenario import Scenario
+
+VECTORS = Path(__file__).parents[4] / "vectors" / "event-logs"
+SELECTION = {"sha256": range(8)}
+NO_RULES = EventLogRules(
+    secure_boot=False,
+    platform_keys=frozenset(),
+    signature_databases=frozenset(),
+    boot_loaders=frozenset(),
+)
+
+
+def digest(event: Measured, bank: str = "sha256") -> bytes:
+    """Return the digest as policies list it."""
+    return event.digest(bank)
+
+
+PLATFORM_KEY, DATABASE = firmware()[2], firmware()[4]
+SHIM, KERNEL = application(b"shim"), application(b"kernel")
+ALL_RULES = EventLogRules(
+    secure_boot=True,
+    platform_keys=frozenset({digest(PLATFORM_KEY), bytes(32)}),
+    signature_databases=frozenset({digest(DATABASE)}),
+    boot_loaders=frozenset({digest(SHIM), digest(KERNEL)}),
+)
+SECURE_BOOT = replace(NO_RULES, secure_boot=True)
+LOADERS = replace(NO_RULES, boot_loaders=ALL_RULES.boot_loaders)
+
+Events = list[Measured]
+
+
+def boot(events: Events, rules: EventLogRules, logged: Events | None = None) -> None:
+    """Boot with `events`, and send a log of `logged`, by default the same."""
+    log = log_of(events if logged is None else logged)
+    verify_event_log(log, extended(events, SELECTION), rules)
+
+
+def test_boot_that_keeps_all_rules_passes() -> None:
+    """Secure Boot on, known platform key and database, known loaders."""
+    boot(firmware(), ALL_RULES)
+
+
+def test_every_quoted_pcr_of_the_log_is_replayed() -> None:
+    """Also PCRs without a rule, and PCRs that firmware does not extend."""
+    events = firmware()
+    for index in (0, 3, 9):
+        values = extended(events, {"sha256": (*range(8), 9)})
+        values["sha256"][index] = bytes(32)
+        with pytest.raises(EventLogMismatch) as caught:
+            verify_event_log(log_of(events), values, ALL_RULES)
+        assert caught.value.detail == f"sha256:{index}"
+
+
+def test_other_pcrs_without_events_are_not_replayed() -> None:
+    """The kernel logs its measurements of files elsewhere."""
+    for index in (8, 10):
+        values = extended(firmware(), SELECTION)
+        values["sha256"][index] = hashlib.sha256(b"ima").digest()
+        verify_event_log(log_of(firmware()), values, ALL_RULES)
+
+
+@pytest.mark.parametrize("index", range(8))
+def test_firmware_pcr_without_events_must_have_its_start_value(index: int) -> None:
+    """Firmware would have logged its events."""
+    untouched: Events = [e for e in firmware() if e.pcr != index]
+    values = extended(untouched, {"sha256": (index,)})
+    verify_event_log(log_of(untouched), values, NO_RULES)
+    values["sha256"][index] = digest(SHIM)
+    with pytest.raises(EventLogMismatch):
+        verify_event_log(log_of(untouched), values, NO_RULES)
+
+
+def test_every_quoted_bank_is_replayed() -> None:
+    """A digest of any bank satisfies a rule."""
+    banks = ("sha256", "sha384")
+    values = extended(firmware(), dict.fromkeys(banks, range(8)))
+    verify_event_log(log_of(firmware(), banks), values, ALL_RULES)
+    in_384 = replace(NO_RULES, platform_keys=frozenset({digest(PLATFORM_KEY, "sha384")}))
+    verify_event_log(log_of(firmware(), banks), values, in_384)
+    values["sha384"][7] = bytes(48)
+    with pytest.raises(EventLogMismatch):
+        verify_event_log(log_of(firmware(), banks), values, ALL_RULES)
+
+
+def relabelled(events: Events) -> Events:
+    """Log another type, which no digest covers."""
+    return [events[0], replace(events[1], type=EV_EFI_ACTION), *events[2:]]
+
+
+class InOneBank(Measured):
+    """An event whose data was measured in one bank, and something else in the others."""
+
+    def digest(self, bank: str) -> bytes:
+        """Digest the data in the first bank alone."""
+        content = self.data if bank == "sha256" else b"Secure Boot is off"
+        return hashlib.new(bank, content).digest()
+
+
+def test_data_that_was_not_measured_in_every_bank_is_refused() -> None:
+    """The extending code chooses a digest for each bank."""
+    off = InOneBank(pcr=7, type=1, data=variable("SecureBoot", b"\1").data)
+    events = [off, *firmware()[2:]]
+    banks = ("sha256", "sha384")
+    values = extended(events, dict.fromkeys(banks, range(8)))
+    with pytest.raises(EventLogPolicyMismatch, match="does not contain the measured"):
+        verify_event_log(log_of(events, banks), values, SECURE_BOOT)
+
+
+def test_event_types_do_not_matter() -> None:
+    boot(firmware(), SECURE_BOOT, relabelled(firmware()))
+
+
+def without_value(characters: int) -> Events:
+    """Claim this length for the name of a platform key without a value."""
+    data = variable("PK", b"").data
+    data = data[:16] + characters.to_bytes(8, "little") + data[24:]
+    return [*firmware()[:2], Measured(pcr=7, type=1, data=data), *firmware()[3:]]
+
+
+def test_variable_without_a_value_is_accepted() -> None:
+    """A rule is about its digest."""
+    boot(without_value(2), SECURE_BOOT)
+
+
+KEYS: dict[str, EventLogRules] = {
+    "platform key": replace(NO_RULES, platform_keys=frozenset({bytes(32)})),
+    "platform key is the database": replace(NO_RULES, platform_keys=frozenset({digest(DATABASE)})),
+    "database": replace(NO_RULES, signature_databases=frozenset({bytes(32)})),
+    "database is the platform key": replace(
+        NO_RULES, signature_databases=frozenset({digest(PLATFORM_KEY)})
+    ),
+}
+
+
+@pytest.mark.parametrize("rules", KEYS.values(), ids=KEYS)
+def test_other_keys_are_refused_and_named_in_the_detail(rules: EventLogRules) -> None:
+    """The detail, for the operator, names the measured digest."""
+    with pytest.raises(EventLogPolicyMismatch) as caught:
+        boot(firmware(), rules)
+    measured = PLATFORM_KEY if rules.platform_keys else DATABASE
+    assert caught.value.detail == digest(measured).hex()
+    assert digest(measured).hex() not in caught.value.message
+
+
+LOADER_MUTATIONS: dict[str, tuple[Events, type[AttestationError] | None]] = {
+    "a separator that reports an error": (
+        [*firmware(), Measured(pcr=4, type=4, data=b"\1\0\0\0")],
+        EventLogPolicyMismatch,
+    ),
+    "nothing": ([separator(0)], EventLogPolicyMismatch),
+    "back from a loader": (
+        [
+            *firmware(),
+            Measured(
+                pcr=4, type=EV_EFI_ACTION, data=b"Returning from EFI Application from Boot Option"
+            ),
+            application(b"shim"),
+        ],
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize(("events", "error"), LOADER_MUTATIONS.values(), ids=LOADER_MUTATIONS)
+def test_every_event_of_pcr_4_must_be_allowed(
+    events: Events, error: type[AttestationError] | None
+) -> None:
+    """Whatever its type."""
+    if error is None:
+        boot(events, LOADERS)
+    else:
+        with pytest.raises(error):
+            boot(events, LOADERS)
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_published_logs_show_secure_boot(*, on: bool) -> None:
+    """Logs of real machines; README.md has their sources."""
+    data = (VECTORS / f"secure-boot-{'on' if on else 'off'}.bin").read_bytes()
+    log = parse_event_log(data)
+    pcrs = {"sha256": {index: log.replay("sha256", index) for index in range(8)}}
+    if on:
+        verify_event_log(data, pcrs, SECURE_BOOT)
+    else:
+        with pytest.raises(EventLogPolicyMismatch, match="is off"):
+            verify_event_log(data, pcrs, SECURE_BOOT)
+
+
+def test_q4_event_log_that_was_not_requested_is_ignored() -> None:
+    """Its content does not matter."""
+    Scenario(event_log=b"junk").verify_answer()
+
+
+def test_boot_is_described_whatever_the_rules() -> None:
+    """In mode Record a policy has few rules, and its draft needs all digests."""
+    for rules in (ALL_RULES, SECURE_BOOT, LOADERS):
+        shown = verify_event_log(log_of(firmware()), extended(firmware(), SELECTION), rules)
+        assert shown == MeasuredBoot(
+            secure_boot=True,
+            platform_keys=frozenset({digest(PLATFORM_KEY)}),
+            signature_databases=frozenset({digest(DATABASE)}),
+            boot_loaders=frozenset({digest(SHIM), digest(KERNEL)}),
+        )
+
+
+def test_incomplete_secure_boot_variables_are_not_described() -> None:
+    """Not even the variables before the wrong one."""
+    events = firmware()
+    events[3] = variable("KEK", b"other", measured=b"what is not in the log")
+    shown = verify_event_log(log_of(events), extended(events, SELECTION), LOADERS)
+    assert shown == MeasuredBoot(boot_loaders=LOADERS.boot_loaders)
+
+
+@pytest.mark.parametrize("value", [b"", b"\0", b"\2", b"\1\0"])
+def test_secure_boot_is_on_for_the_value_1_alone(value: bytes) -> None:
+    events = [variable("SecureBoot", value), *firmware()[2:]]
+    shown = verify_event_log(log_of(events), extended(events, SELECTION), LOADERS)
+    assert shown.secure_boot is False
+
+
+def test_pcrs_that_are_not_quoted_are_not_described() -> None:
+    pcrs = extended(firmware(), {"sha256": (7,)})
+    shown = verify_event_log(log_of(firmware()), pcrs, SECURE_BOOT)
+    assert shown.secure_boot
+    assert shown.boot_loaders == frozenset()
+    pcrs = extended(firmware(), {"sha256": (4,)})
+    shown = verify_event_log(log_of(firmware()), pcrs, LOADERS)
+    assert shown == MeasuredBoot(boot_loaders=LOADERS.boot_loaders)
+
+
+def test_number_of_described_loaders_is_limited() -> None:
+    """Root on the node can extend PCR 4."""
+    few = [*firmware(), *(application(b"%d" % n) for n in range(62))]
+    shown = verify_event_log(log_of(few), extended(few, SELECTION), SECURE_BOOT)
+    assert len(shown.boot_loaders) == 64
+    many = [*few, application(b"one more")]
+    shown = verify_event_log(log_of(many), extended(many, SELECTION), SECURE_BOOT)
+    assert shown.boot_loaders == frozenset()
+
+
+def test_boot_of_a_published_log_is_described() -> None:
+    data = (VECTORS / "secure-boot-on.bin").read_bytes()
+    log = parse_event_log(data)
+    pcrs = {"sha256": {index: log.replay("sha256", index) for index in range(8)}}
+    shown = verify_event_log(data, pcrs, SECURE_BOOT)
+    assert shown.secure_boot
+    assert shown.platform_keys
+    assert shown.boot_loaders
+
+
+def described(events: Sequence[Measured]) -> MeasuredBoot:
+    boot = describe_event_log(log_of(events), extended(events, SELECTION))
+    assert boot is not None
+    return boot
+
+
+def test_version_of_the_firmware_is_the_first_text_before_the_separator() -> None:
+    assert described(firmware(version="1.5 (2026)")).firmware == "1.5 (2026)"
+    data = (VECTORS / "secure-boot-off.bin").read_bytes()
+    log = parse_event_log(data)
+    pcrs = {"sha256": {index: log.replay("sha256", index) for index in range(8)}}
+    boot = describe_event_log(data, pcrs)
+    assert boot is not None
+    assert boot.firmware == "GCE Virtual Firmware v1"
+
+
+VERSION = Measured(pcr=0, type=8, data="1.5".encode("utf-16-le"))
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [separator(0), VERSION],
+        [replace(separator(0), data=b"text", measured=b"\0\0\0\0"), VERSION],
+        [replace(VERSION, measured=b"another version")],
+        [replace(VERSION, data=("1" * 65).encode("utf-16-le"))],
+        [replace(VERSION, data="1.\u0435".encode("utf-16-le"))],
+        [replace(VERSION, data="1.\n5".encode("utf-16-le"))],
+        [replace(VERSION, pcr=1)],
+    ],
+    ids=["later", "hidden separator", "not measured", "long", "no ASCII", "lines", "other PCR"],
+)
+def test_text_that_firmware_did_not_measure_is_no_version(events: list[Measured]) -> None:
+    """Root can append events to a PCR, and write any log that replays."""
+    assert described(events).firmware == ""
+
+
+def test_log_that_does_not_replay_describes_nothing() -> None:
+    pcrs = extended(firmware(version="1.4"), SELECTION)
+    assert describe_event_log(log_of(firmware(version="1.5")), pcrs) is None
+    assert describe_event_log(b"no log", pcrs) is None
+    assert describe_event_log(None, pcrs) is None

@@ -1,0 +1,154 @@
+"""K1 to K3 with caches that are current, and with caches that lack a change."""
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from signer.errors import (
+    EndorsementKeyBanned,
+    EndorsementKeyInUse,
+    EndorsementKeyRegistrationConflict,
+    EndorsementKeyReleased,
+    NodeNameInUse,
+)
+from signer.model import Release, TrustBasis
+from signer.verify.answer import VerifiedAnswer
+from signer.verify.claimed_answer import make_claims
+from tests.builders.scenario import (
+    ABROAD,
+    HOME,
+    NODE,
+    NOW,
+    PROVIDER_ID,
+    Scenario,
+    key_name,
+    machine,
+    unreleased,
+)
+from tests.builders.software_tpm import endorsement_key
+from tests.fakes.claims import FakeClaimStore
+
+OTHER_KEY = endorsement_key(0)
+NOT_AFTER = NOW + timedelta(days=7)
+
+
+def make(scenario: Scenario, verified: VerifiedAnswer) -> FakeClaimStore:
+    """Make the claims of a verified answer; return the store with its calls."""
+    claims = FakeClaimStore(store=scenario.store)
+    make_claims(verified, scenario.context(), claims=claims, certificate=unreleased(NOT_AFTER))
+    return claims
+
+
+def make_with_old_caches(
+    scenario: Scenario, change: Callable[[Scenario], object], basis: TrustBasis
+) -> FakeClaimStore:
+    """Verify an answer, change the API server's objects but no cache, and make the claims."""
+    verified = scenario.verify_answer()
+    verified = replace(verified, holder=replace(verified.holder, basis=basis))
+    scenario.inventory.store = deepcopy(scenario.store)
+    change(scenario)
+    return make(scenario, verified)
+
+
+def test_a_first_claim_reads_nothing_from_the_api_server() -> None:
+    scenario = Scenario()
+    claims = make(scenario, scenario.verify_answer())
+    assert (claims.reads, len(claims.writes)) == ([], 3)
+
+
+def test_a_renewal_reads_nothing_from_the_api_server() -> None:
+    scenario = Scenario()
+    scenario.put_claim()
+    claims = make(scenario, scenario.verify_answer())
+    assert (claims.reads, len(claims.writes)) == ([], 2)
+
+
+def held_abroad(scenario: Scenario) -> None:
+    """Let a node of another Cluster hold the registered key."""
+    scenario.put_claim(cluster=ABROAD)
+    scenario.store.machines[ABROAD] = [machine()]
+
+
+def ban(scenario: Scenario) -> None:
+    name = key_name(scenario.ek)
+    holder = scenario.store.keys[name].held_by if name in scenario.store.keys else None
+    scenario.put_key(name, held_by=holder, banned=True)
+
+
+def release(scenario: Scenario) -> None:
+    key = scenario.store.keys[key_name(scenario.ek)]
+    entry = Release(cluster=HOME, provider_id=PROVIDER_ID)
+    scenario.store.put_key(replace(key, released_from=(entry,)))
+
+
+def named_with_another_key(scenario: Scenario) -> None:
+    """Let another key have the node's name."""
+    scenario.put_claim(OTHER_KEY)
+
+
+CLAIMED = {
+    "the key was banned": (ban, EndorsementKeyBanned),
+    "the key was released": (release, EndorsementKeyReleased),
+    "another node took the key": (held_abroad, EndorsementKeyRegistrationConflict),
+    "another key took the name": (named_with_another_key, NodeNameInUse),
+}
+
+
+@pytest.mark.parametrize(("change", "reason"), CLAIMED.values(), ids=CLAIMED)
+def test_a_renewal_with_old_caches_gets_nothing_that_a_current_one_does_not(
+    change: Callable[[Scenario], None], reason: type[Exception]
+) -> None:
+    """The cache shows the node's own complete claim, which the API server no longer has."""
+    scenario = Scenario()
+    scenario.put_claim()
+    with pytest.raises(reason):
+        make_with_old_caches(scenario, change, basis=TrustBasis.REGISTERED)
+
+
+UNCLAIMED = {
+    "the key was banned": (ban, EndorsementKeyBanned),
+    "another node took the key": (held_abroad, EndorsementKeyInUse),
+    "another key took the name": (named_with_another_key, NodeNameInUse),
+}
+
+
+@pytest.mark.parametrize(("change", "reason"), UNCLAIMED.values(), ids=UNCLAIMED)
+def test_a_first_claim_with_old_caches_gets_nothing_that_a_current_one_does_not(
+    change: Callable[[Scenario], None], reason: type[Exception]
+) -> None:
+    """The caches show neither key nor name, and the API server has them."""
+    scenario = Scenario()
+    with pytest.raises(reason):
+        make_with_old_caches(scenario, change, basis=TrustBasis.CERTIFICATE)
+
+
+def test_an_old_cache_costs_no_node_its_claim() -> None:
+    """The conflict makes the next attempt read both objects from the API server."""
+    scenario = Scenario()
+    key, node = scenario.put_claim()
+
+    def renewed_by_another_replica(changed: Scenario) -> None:
+        changed.store.put_key(key)
+        changed.store.put_node(node)
+
+    claims = make_with_old_caches(scenario, renewed_by_another_replica, basis=TrustBasis.REGISTERED)
+    assert claims.reads == [f"key {key.name[:8]}", f"node {NODE}"]
+    assert scenario.store.keys[key.name].held_by == key.held_by
+
+
+def test_a_contest_in_the_caches_is_decided_by_the_api_server() -> None:
+    """The other node's Machine and claim were deleted, and the caches still have them."""
+    scenario = Scenario()
+    held_abroad(scenario)
+
+    def deleted(changed: Scenario) -> None:
+        changed.store.machines[ABROAD] = []
+
+    claims = make_with_old_caches(scenario, deleted, basis=TrustBasis.CERTIFICATE)
+    assert claims.reads[0] == f"key {key_name(scenario.ek)[:8]}"
+    assert scenario.store.keys[key_name(scenario.ek)].held_by == replace(
+        scenario.holder(), basis=TrustBasis.CERTIFICATE
+    )

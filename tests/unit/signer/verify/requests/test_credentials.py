@@ -1,0 +1,356 @@
+"""K4: the certificate that filed a node's request is one of those last issued to it."""
+
+from copy import deepcopy
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from signer.credential_entry import CredentialEntry, entry_of
+from signer.errors import RequesterCredentialUnknown
+from signer.model import AttestedNodeObject, credential_id
+from signer.policy import Policy, RenewalRules, UnknownCredential
+from signer.verify.claimed_answer import ClaimedAnswer, WithheldCertificate, make_claims
+from signer.verify.requests.credentials import (
+    MAX_CREDENTIAL_IDS,
+    credential_ids_after_issue,
+    find_unknown_credential,
+    verify_known_credential,
+)
+from tests.builders.scenario import HOME, NODE, NOW, Scenario, unreleased
+from tests.builders.software_tpm import endorsement_key
+from tests.fakes.claims import FakeClaimStore
+
+A, B, C, NEW = (credential_id(name) for name in (b"a", b"b", b"c", b"new"))
+NOT_AFTER = NOW + timedelta(days=7)
+DENY = Policy(name="deny", renewals=RenewalRules(unknown_credential=UnknownCredential.DENY))
+STRANGER = endorsement_key(0)
+
+
+def recording(*ids: str) -> AttestedNodeObject:
+    """Return the AttestedNode of a node to which these certificates were issued."""
+    _, node = Scenario().put_claim(credential_ids=ids)
+    return node
+
+
+def renewal(presented: str, *recorded: str) -> Scenario:
+    """Return a node with a claim that files its requests with a certificate."""
+    scenario = Scenario(credential_id=presented)
+    scenario.as_node()
+    scenario.put_claim(credential_ids=recorded)
+    return scenario
+
+
+def claim(
+    scenario: Scenario,
+    *,
+    certificate: WithheldCertificate | None = None,
+    claims: FakeClaimStore | None = None,
+) -> ClaimedAnswer:
+    """Verify the answer and make its claims."""
+    return make_claims(
+        scenario.verify_answer(),
+        scenario.context(),
+        claims=FakeClaimStore(store=scenario.store) if claims is None else claims,
+        certificate=unreleased(NOT_AFTER) if certificate is None else certificate,
+    )
+
+
+def recorded(scenario: Scenario) -> tuple[str, ...]:
+    """Return the IDs in the AttestedNode of the node."""
+    node = scenario.store.find_node(HOME, NODE)
+    assert node is not None
+    return node.credential_ids
+
+
+UNDECIDED: dict[str, tuple[str, AttestedNodeObject | None]] = {
+    "an API server before 1.32": ("", recording(A)),
+    "the first certificate of a control plane node": (A, None),
+    "a claim of a signer that recorded none": (A, recording()),
+}
+
+
+@pytest.mark.parametrize(("presented", "node"), UNDECIDED.values(), ids=UNDECIDED)
+def test_k4_what_cannot_be_decided_is_no_refusal(
+    presented: str, node: AttestedNodeObject | None
+) -> None:
+    verify_known_credential(presented, node)
+
+
+@pytest.mark.parametrize("presented", [A, B])
+def test_k4_recorded_certificate_is_known(presented: str) -> None:
+    verify_known_credential(presented, recording(A, B))
+
+
+def test_k4_other_certificate_is_unknown() -> None:
+    with pytest.raises(RequesterCredentialUnknown) as caught:
+        verify_known_credential(C, recording(A, B))
+    assert caught.value.detail == C
+    assert C not in caught.value.message
+
+
+# with an entry in the credential list, which is newer after a restore of the management cluster
+
+NEWER, SAME = 1, 0
+
+
+def entry(age: int, *ids: str) -> CredentialEntry:
+    """Return an entry that is this much newer than the claims of these tests."""
+    return CredentialEntry(entry_of(recording()).order + age, entry_of(recording(*ids)).ids)
+
+
+def test_k4_newer_entry_decides() -> None:
+    verify_known_credential(C, recording(A, B), entry(NEWER, C))
+    verify_known_credential("", recording(A, B), entry(NEWER, C))
+    with pytest.raises(RequesterCredentialUnknown):
+        verify_known_credential(A, recording(A, B), entry(NEWER, C))
+
+
+def test_k4_entry_decides_for_a_lost_claim() -> None:
+    verify_known_credential(A, None, entry(NEWER, A))
+    with pytest.raises(RequesterCredentialUnknown):
+        verify_known_credential(B, None, entry(NEWER, A))
+
+
+def test_k4_certificate_of_a_ban_that_a_restore_has_lost_is_unknown() -> None:
+    with pytest.raises(RequesterCredentialUnknown):
+        verify_known_credential(A, recording(A), entry(NEWER))
+
+
+def test_k4_entry_that_is_not_newer_decides_nothing() -> None:
+    verify_known_credential(A, recording(A), entry(SAME, C))
+    with pytest.raises(RequesterCredentialUnknown):
+        verify_known_credential(C, recording(A), entry(SAME, C))
+
+
+# what is recorded
+
+
+def after_issue(presented: str, *ids: str) -> tuple[str, ...]:
+    """Return what is recorded for a certificate that this node requested."""
+    node = recording(*ids)
+    key = node.endorsement_key
+    return credential_ids_after_issue(node, key, presented=presented, issued=NEW)
+
+
+def test_first_certificate_is_recorded() -> None:
+    assert credential_ids_after_issue(None, "key", presented="", issued=NEW) == (NEW,)
+
+
+def test_renewal_keeps_the_certificate_that_filed_it() -> None:
+    """The node has no other one until it has received the new one."""
+    assert after_issue(A, A) == (A, NEW)
+
+
+def test_renewal_ends_the_certificates_before_the_one_that_filed_it() -> None:
+    assert after_issue(B, A, B) == (B, NEW)
+
+
+def test_renewal_keeps_the_certificates_after_the_one_that_filed_it() -> None:
+    """Each of them may have been released by a signer that crashed afterwards."""
+    assert after_issue(A, A, B, C) == (A, B, C, NEW)
+
+
+def test_unknown_certificate_is_not_recorded() -> None:
+    assert after_issue(C, A, B) == (A, B, NEW)
+
+
+def test_first_certificate_of_a_control_plane_node_is_recorded_with_its_renewal() -> None:
+    """The renewal may have to be repeated with it."""
+    assert after_issue(A) == (A, NEW)
+    assert credential_ids_after_issue(None, "key", presented=A, issued=NEW) == (A, NEW)
+
+
+def test_join_keeps_the_certificates_of_the_same_tpm() -> None:
+    """Another replica may have released one of them for the same request."""
+    assert after_issue("", A, B) == (A, B, NEW)
+
+
+def test_join_with_another_tpm_ends_the_certificates_of_the_former() -> None:
+    node = recording(A, B)
+    assert credential_ids_after_issue(node, "other", presented="", issued=NEW) == (NEW,)
+    assert credential_ids_after_issue(node, "other", presented=C, issued=NEW) == (NEW,)
+
+
+def test_renewal_with_another_tpm_keeps_the_certificate_that_filed_it() -> None:
+    """The mainboard was replaced, and the disk with its certificate was not."""
+    node = recording(A, B, C)
+    assert credential_ids_after_issue(node, "other", presented=B, issued=NEW) == (B, NEW)
+
+
+@pytest.mark.parametrize(
+    ("presented", "after"),
+    [(C, (C, NEW)), (A, (NEW,)), ("", (NEW,))],
+    ids=["listed", "ended", "of a bootstrapper"],
+)
+@pytest.mark.parametrize("key", ["same", "other"])
+def test_claim_that_is_older_than_the_list_has_only_ids_that_have_ended(
+    presented: str, after: tuple[str, ...], key: str
+) -> None:
+    node = recording(A, B)
+    requested = node.endorsement_key if key == "same" else key
+    ids = credential_ids_after_issue(
+        node, requested, presented=presented, issued=NEW, entry=entry(NEWER, C)
+    )
+    assert ids == after
+
+
+def test_claim_that_is_not_older_than_the_list_keeps_its_ids() -> None:
+    node, same = recording(A, B), entry(SAME, C)
+    key = node.endorsement_key
+    ids = credential_ids_after_issue(node, key, presented=A, issued=NEW, entry=same)
+    assert ids == (A, B, NEW)
+
+
+def test_same_certificate_is_recorded_once() -> None:
+    """After a conflict at K3, K2 is written again."""
+    assert after_issue(A, A, NEW) == (A, NEW)
+
+
+def test_crashes_without_end_keep_the_certificate_that_the_node_has() -> None:
+    ids: tuple[str, ...] = (A,)
+    all_issued = [credential_id(bytes([number])) for number in range(3 * MAX_CREDENTIAL_IDS)]
+    for issued in all_issued:
+        node = recording(*ids)
+        ids = credential_ids_after_issue(node, node.endorsement_key, presented=A, issued=issued)
+    assert len(ids) == MAX_CREDENTIAL_IDS
+    assert ids == (A, *all_issued[1 - MAX_CREDENTIAL_IDS :])
+
+
+# in the claims
+
+
+def test_k4_certificate_is_recorded_before_it_is_released() -> None:
+    scenario = renewal(B, A, B)
+    claimed = claim(scenario)
+    assert recorded(scenario) == (B, NEW)
+    assert claimed.certificate == unreleased(NOT_AFTER).pem
+    assert claimed.alarms == ()
+
+
+def test_k4_serving_certificate_changes_no_client_certificate() -> None:
+    scenario = Scenario(credential_id=B)
+    scenario.for_serving(NODE)
+    scenario.put_claim(credential_ids=(A, B))
+    claim(scenario, certificate=replace(unreleased(NOT_AFTER), credential_id=""))
+    assert recorded(scenario) == (B,)
+
+
+def test_k4_unknown_certificate_is_an_alarm() -> None:
+    scenario = renewal(C, A, B)
+    claimed = claim(scenario)
+    assert [alarm.reason for alarm in claimed.alarms] == ["RequesterCredentialUnknown"]
+    assert recorded(scenario) == (A, B, NEW)
+
+
+def test_k4_unknown_certificate_is_denied_by_policy() -> None:
+    scenario = renewal(C, A, B)
+    scenario.policy = DENY
+    claims = FakeClaimStore(store=scenario.store)
+    with pytest.raises(RequesterCredentialUnknown):
+        claim(scenario, claims=claims)
+    assert claims.writes == []
+
+
+def test_k4_bootstrapper_needs_no_known_certificate() -> None:
+    """A bootstrap kubeconfig may have a client certificate, which this signer never issues."""
+    scenario = Scenario(credential_id=C, policy=DENY)
+    scenario.put_claim(credential_ids=(A,))
+    assert claim(scenario).alarms == ()
+
+
+def test_k4_certificate_that_the_cache_lacks_is_not_unknown() -> None:
+    """The node renews at once with a certificate that another replica has just issued."""
+    scenario = renewal(A, A)
+    scenario.policy = DENY
+    scenario.credential_id = B
+    scenario.inventory.store = deepcopy(scenario.store)
+    scenario.put_claim(credential_ids=(A, B))
+    assert claim(scenario).alarms == ()
+    assert recorded(scenario) == (B, NEW)
+
+
+def test_k4_each_of_two_replicas_may_release_its_certificate() -> None:
+    """Both write the claim for one CSR, and only the CSR decides whose certificate is released."""
+    scenario = renewal(A, A)
+    claims = FakeClaimStore(store=scenario.store)
+
+    def other_replica() -> None:
+        claim(scenario, certificate=unreleased(NOT_AFTER, "theirs"))
+
+    claims.interrupt = other_replica
+    ours = claim(scenario, claims=claims)
+    theirs = unreleased(NOT_AFTER, "theirs").credential_id
+    assert recorded(scenario) == (A, theirs, NEW)
+    assert ours.alarms == ()
+    for presented in (theirs, NEW):
+        scenario.credential_id, scenario.request_der = presented, b""
+        verify_known_credential(presented, scenario.store.find_node(HOME, NODE))
+
+
+def test_k4_crash_after_the_claim_does_not_lock_the_node_out() -> None:
+    """The node never receives the certificate, and renews with its old one again."""
+    scenario = renewal(A, A)
+    scenario.policy = DENY
+    for name in ("lost", "lost too", "received"):
+        assert claim(scenario, certificate=unreleased(NOT_AFTER, name)).alarms == ()
+    received = unreleased(NOT_AFTER, "received").credential_id
+    scenario.credential_id, scenario.request_der = received, b""
+    claim(scenario)
+    assert recorded(scenario) == (received, NEW)
+
+
+# on offers
+
+
+def unknown(
+    scenario: Scenario, claims: FakeClaimStore, entry: CredentialEntry | None = None
+) -> RequesterCredentialUnknown | None:
+    """Look for the certificate that filed an offer."""
+    presented = scenario.verify_offer().requester_credential
+    return find_unknown_credential(presented, NODE, scenario.inventory, claims, lambda _: entry)
+
+
+def test_k4_offer_with_a_known_certificate_reads_nothing() -> None:
+    scenario = renewal(A, A)
+    claims = FakeClaimStore(store=scenario.store)
+    assert unknown(scenario, claims) is None
+    assert claims.reads == []
+
+
+def test_k4_offer_with_an_unknown_certificate_is_found() -> None:
+    scenario = renewal(C, A)
+    error = unknown(scenario, FakeClaimStore(store=scenario.store))
+    assert error is not None
+    assert error.detail == C
+
+
+def test_k4_offer_is_compared_with_the_api_server_before_an_alarm() -> None:
+    scenario = renewal(B, A)
+    live = Scenario()
+    live.put_claim(credential_ids=(A, B))
+    assert unknown(scenario, FakeClaimStore(store=live.store)) is None
+
+
+def test_k4_offer_is_compared_with_the_list_before_an_alarm() -> None:
+    scenario = renewal(C, A)
+    claims = FakeClaimStore(store=scenario.store)
+    assert unknown(scenario, claims, entry(NEWER, C)) is None
+    assert unknown(scenario, claims, entry(NEWER, B)) is not None
+
+
+# the order of claims
+
+
+def test_claim_with_other_certificates_is_newer_also_if_clocks_differ() -> None:
+    """Another replica, whose clock is ahead, wrote the present claim."""
+    scenario = renewal(A, A)
+    node = scenario.store.find_node(HOME, NODE)
+    assert node is not None
+    ahead = NOW + timedelta(minutes=1)
+    scenario.store.put_node(replace(node, last_attested=ahead))
+    for _ in range(2):
+        assert claim(scenario).node.last_attested == ahead + timedelta(seconds=1)
+    last = datetime.max.replace(tzinfo=UTC, microsecond=0)
+    scenario.store.put_node(replace(node, last_attested=last))
+    assert claim(scenario).node.last_attested >= last

@@ -1,0 +1,82 @@
+"""Pages of the documentation: links, navigation, readers, and references with a row for each."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from signer.arguments import parse_arguments as parse_signer_arguments
+from signer.verify.checks import CHECKS
+from tests.harness.documentation import PAGES, ROOT
+
+LINK = re.compile(r"\]\((?!https?://)([^)#]+)[^)]*\)")
+
+
+@pytest.mark.parametrize("document", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_link_targets_exist(document: Path) -> None:
+    targets = LINK.findall(document.read_text(encoding="utf-8"))
+    missing = [target for target in targets if not (document.parent / target).exists()]
+    assert not missing
+
+
+@pytest.mark.parametrize("index", ["mkdocs.yml", "docs/README.md"])
+def test_every_page_is_in_the_navigation_and_in_the_index(index: str) -> None:
+    """`make docs` fails for a page without a place in the navigation."""
+    listed = set(re.findall(r"(?:- |: |\()((?:\w+/)?[\w-]+\.md)\b", (ROOT / index).read_text()))
+    docs = ROOT / "docs"
+    pages = {str(page.relative_to(docs)) for page in docs.rglob("*.md")} - {"README.md"}
+    runbooks = {page for page in pages if page.startswith("runbooks/")}
+    decisions = {page for page in pages if page.startswith("decisions/0")}
+    expected = pages - decisions - (runbooks if index == "docs/README.md" else set())
+    assert expected - listed == set(), f"{index} must list them"
+
+
+READERS_PAGES = [
+    page for page in PAGES if page.is_relative_to(ROOT / "docs") and page.parent.name != "decisions"
+]
+CHECK_NUMBER = re.compile(rf"\b(?:{'|'.join(CHECKS)})\b")
+
+
+@pytest.mark.parametrize("page", READERS_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_page_says_first_for_whom_it_is(page: Path) -> None:
+    assert "For " in page.read_text(encoding="utf-8").splitlines()[2]
+
+
+@pytest.mark.parametrize("page", READERS_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_page_with_the_number_of_a_check_links_to_the_checks(page: Path) -> None:
+    """An operator who has not read the protocol does not know what Q4 is."""
+    text = page.read_text(encoding="utf-8")
+    if CHECK_NUMBER.search(text) and page.name not in {"protocol.md", "threat-model.md"}:
+        assert "protocol.md#5-what-the-signer-checks)" in text
+
+
+def test_every_flag_of_the_signer_has_its_row(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse_signer_arguments(["run", "--help"])
+    flags = set(re.findall(r"--[a-z-]+", capsys.readouterr().out)) - {"--help"}
+    page = (ROOT / "docs/reference/flags.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(--[a-z-]+)", page, re.MULTILINE)) == flags
+
+
+def test_every_metric_of_the_signer_has_its_row() -> None:
+    sources = (ROOT / "signer/controller/observability").glob("*.py")
+    text = "".join(source.read_text(encoding="utf-8") for source in sources)
+    metrics = set(re.findall(r'"(?:{_PREFIX}|node_attestation)(_\w+)"', text))
+    page = (ROOT / "docs/reference/metrics.md").read_text(encoding="utf-8")
+    rows = set(re.findall(r"`node_attestation(_\w+?)(?:_total)?[`{]", page.replace(": `", "`")))
+    assert rows == metrics
+
+
+def test_sizes_are_those_that_were_measured() -> None:
+    """Machines, Clusters, peak memory and the time until ready of each row."""
+    sizing, measured = (
+        re.sub(r"\*\*", "", (ROOT / "docs" / page).read_text(encoding="utf-8"))
+        for page in ("install/sizing.md", "performance.md")
+    )
+    rows = re.findall(
+        r"^\| ([\d,]+) \| ([\d,]+) \| (\d+ MiB) \| ([\d.]+ s) \|", sizing, re.MULTILINE
+    )
+    assert len(rows) == 6
+    for machines, clusters, memory, ready in rows:
+        row = rf"^\| {machines}, {clusters} \| {re.escape(ready)}[ ,].*\| {memory} \|$"
+        assert re.search(row, measured, re.MULTILINE), row
