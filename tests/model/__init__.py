@@ -1,7 +1,9 @@
-"""An executable model of the exchange and its attacker, explored exhaustively.
+"""The exchange and its attacker, explored exhaustively with the signer's own functions.
 
-Read it next to docs/protocol.md. `messages` is section 3 without its bytes, `signer` is section 5
-from M to I, `actors` is every other party, and `rules` lists what a mutation can break. `scenarios`
-bounds the worlds, `invariants` says what must hold, `expected` says which invariants are known to
-fail, and `explore` visits every interleaving. docs/model.md has the results for operators.
+Read it next to docs/protocol.md. `messages` is section 3 without its bytes. `model` runs the
+functions of M, E and K on a state, and `replay` stops them at each call. `signer` is the replicas,
+and `actors` every other party. `rules` lists what a mutation can break, and `broken` breaks it in
+the signer. `scenarios` bounds the worlds, `invariants` says what must hold, `expected` says which
+invariants are known to fail, and `explore` visits every interleaving. docs/model.md has the results
+for operators.
 """

@@ -8,10 +8,11 @@ python -m tests.model 'one key' Certified SECOND_WRITE
 import sys
 
 from tests.model.explore import explore
+from tests.model.model import Model
+from tests.model.modes import Mode
 from tests.model.results import story, tables
-from tests.model.rules import Mode, Rule
+from tests.model.rules import Rule
 from tests.model.scenarios import SCENARIOS
-from tests.model.world import Model
 
 
 def main(arguments: list[str]) -> None:
@@ -20,11 +21,8 @@ def main(arguments: list[str]) -> None:
         sys.stdout.writelines(f"{line}\n" for line in tables())
         return
     name, mode, *rules = arguments
-    model = Model(
-        scenario=SCENARIOS[name](Mode(mode)),
-        mode=Mode(mode),
-        broken=frozenset(Rule[rule] for rule in rules),
-    )
+    broken = frozenset(Rule[rule] for rule in rules)
+    model = Model(SCENARIOS[name](Mode(mode)), Mode(mode), broken)
     result = explore(model)
     traces = story(result) or "nothing is lost"
     sys.stdout.write(f"{traces}\n\n{result.states} states, {result.steps} steps\n")

@@ -1,13 +1,22 @@
 """Every actor except the signer: honest nodes, the attacker, the operator, crashes and time."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
-from tests.model.checks import admit
 from tests.model.messages import Answer
+from tests.model.model import Model, Refusal
+from tests.model.objects import LAPSED, judged, key_name, place_of, unclaimed_key
 from tests.model.rules import Rule
-from tests.model.signer import SIGNER, deny, picks, sweeps, without_verdict, works
-from tests.model.state import At, Exchange, Phase, State, Step, touch_key
-from tests.model.world import Host, Model
+from tests.model.signer import SIGNER, deny, picks, sweeps, touch, works
+from tests.model.state import (
+    At,
+    Exchange,
+    Phase,
+    State,
+    Step,
+    without_verdict,
+)
+from tests.model.world import Host, Made
 
 NODE, TIME, OPERATOR, ATTACKER, CRASH = "node", "time", "operator", "attacker", "crash"
 HONEST = frozenset({NODE, SIGNER, TIME})
@@ -33,8 +42,9 @@ def node(model: Model, state: State, host: Host) -> Iterator[Step]:
     mine = next((e for e in state.exchanges if (e.answer.key, e.answer.place) == own), None)
     others = state.exchanges - {mine}
     if mine is None:
-        if state.acts >= host.since and host.place in model.world(state).machines:
-            it = host.answer(renewal=has_certificate(state, host))
+        world = model.world(state)
+        if state.acts >= host.since and is_running(host, world.machines | world.away):
+            it = model.answer_of(host, renewal=has_certificate(state, host))
             offered = others | {Exchange(Phase.OFFERED, it)}
             yield Step(NODE, f"offers {it.label}", state._replace(exchanges=offered))
     elif mine.phase is Phase.OFFERED:
@@ -44,10 +54,19 @@ def node(model: Model, state: State, host: Host) -> Iterator[Step]:
         yield Step(NODE, f"answers {mine.answer.label}", state._replace(exchanges=answered))
 
 
+def is_running(host: Host, machines: Iterable[Made]) -> bool:
+    """Return whether the machine of a host is one of these."""
+    return any(
+        host.place.name in machine.node_names
+        and (machine.cluster, machine.provider_id) == (host.place.cluster, host.place.provider_id)
+        for machine in machines
+    )
+
+
 def challenge(model: Model, state: State, offered: Exchange) -> Iterator[Step]:
     """Apply M and E to an offer: the signer writes nothing except the offer's annotation."""
-    decision = admit(model, state, offered.answer, model.world(state))
-    if isinstance(decision, str):
+    decision = model.admit(state, offered.answer, state.acts)
+    if isinstance(decision, Refusal):
         yield deny(state, offered.answer, decision, informed=True)
     elif decision is not None:
         challenged = state.exchanges - {offered} | {offered._replace(phase=Phase.CHALLENGED)}
@@ -67,11 +86,16 @@ def attacker(model: Model, state: State) -> Iterator[Step]:
             if it not in state.filed:
                 after = state._replace(filed=state.filed | {it})
                 yield Step(ATTACKER, f"files {describe(it)}", after)
+    burning = []
+    if model.scenario.writes_csrs:
+        burning.append((Phase.OFFERED, "writes another challenge into"))
     if not model.keeps(Rule.WRONG_ANSWERS_ARE_FREE):
+        burning += [(phase, "wrongly answers") for phase in (Phase.CHALLENGED, Phase.ANSWERED)]
+    for phase, act in burning:
         for mine in state.exchanges:
-            if mine.phase in (Phase.CHALLENGED, Phase.ANSWERED):
+            if mine.phase is phase:
                 burnt = state.exchanges - {mine} | {mine._replace(phase=Phase.BURNT)}
-                text = f"answers the challenge of {mine.answer.label} wrongly"
+                text = f"{act} the exchange of {mine.answer.label}"
                 yield Step(ATTACKER, text, state._replace(exchanges=burnt))
 
 
@@ -81,23 +105,46 @@ def describe(it: Answer) -> str:
 
 
 def operator(model: Model, state: State) -> Iterator[Step]:
-    """Do the next act. Cluster API deletes the Node of a Machine that is deleted."""
+    """Do the next act. Cluster API deletes the Node of a Machine that is gone."""
     if state.acts + 1 == len(model.scenario.worlds):
         return
-    before, world = model.world(state), model.scenario.worlds[state.acts + 1]
+    world = model.scenario.worlds[state.acts + 1]
     after = state._replace(
-        acts=state.acts + 1, joined=state.joined - (before.machines - world.machines)
+        acts=state.acts + 1,
+        joined=frozenset(each for each in state.joined if each[1] in world.bodies),
     )
-    released = {key for key, _ in world.released - before.released}
-    for key in (world.banned - before.banned) | released:
-        after = touch_key(after, key)
-    yield Step(OPERATOR, world.done, after)
+    if world.restores:
+        after = restored(model, after)
+    yield Step(OPERATOR, world.done, write_keys(model, after))
+
+
+def restored(model: Model, state: State) -> State:
+    """Restore the claims of the start from a backup; every earlier reader conflicts."""
+    for number in state.keys:
+        state = touch(model, state, (model.keys.get(number).name,))
+    for number in state.nodes:
+        place = place_of(model.nodes.get(number))
+        state = touch(model, state, place.node)
+    return state._replace(keys=model.start.keys, nodes=model.start.nodes)
+
+
+def write_keys(model: Model, state: State) -> State:
+    """Write bans and releases into EndorsementKeys; an absent one is created."""
+    world = model.world(state)
+    keys = {model.keys.get(number).name: model.keys.get(number) for number in state.keys}
+    for refused in world.banned | {key for key, _ in world.released}:
+        keys.setdefault(key_name(refused), unclaimed_key(refused, model.scenario))
+    changed = [judged(key, world) for key in keys.values()]
+    for key in changed:
+        if model.keys.of(key) not in state.keys:
+            state = touch(model, state, (key.name,))
+    return state._replace(keys=frozenset(map(model.keys.of, changed)))
 
 
 def crashes(state: State) -> Iterator[Step]:
     """Let a replica lose its verdict between any two API calls."""
     for verdict in set(state.verdicts):
-        text = f"the replica that next {verdict.at}, with {verdict.answer.label}"
+        text = f"the replica that next {verdict.at} of {verdict.answer.label}"
         yield Step(CRASH, text, without_verdict(state, verdict))
 
 
@@ -107,15 +154,18 @@ def time(model: Model, state: State) -> Iterator[Step]:
         after = state._replace(certificates=state.certificates - {it})
         text = f"a certificate for {'/'.join(it.place)} with {it.key} expires"
         yield Step(TIME, text, after)
-    for place in state.joined - model.world(state).machines:
-        if not any(it.place == place for it in state.certificates):
-            after = state._replace(joined=state.joined - {place})
+    for place, body in state.joined:
+        gone = body not in model.world(state).bodies
+        if gone and not any(it.place == place for it in state.certificates):
+            after = state._replace(joined=state.joined - {(place, body)})
             yield Step(TIME, f"the Node of {'/'.join(place)}, long gone, is removed", after)
-    for named in state.named if model.scenario.hold else ():
-        if not named.lapsed and not covers(state, named.place.node):
-            lapsed = state.named - {named} | {named._replace(lapsed=True)}
-            text = f"notAfter of {'/'.join(named.place)} passes"
-            yield Step(TIME, text, state._replace(named=lapsed))
+    for number in state.nodes if model.scenario.hold else ():
+        claim = model.nodes.get(number)
+        place = place_of(claim)
+        if claim.not_after != LAPSED and not covers(state, place.node):
+            lapsed = model.nodes.of(replace(claim, not_after=LAPSED))
+            text = f"notAfter of {'/'.join(place)} passes"
+            yield Step(TIME, text, state._replace(nodes=state.nodes - {number} | {lapsed}))
 
 
 def covers(state: State, node: tuple[str, str]) -> bool:
@@ -124,7 +174,11 @@ def covers(state: State, node: tuple[str, str]) -> bool:
     An answer is valid for 15 minutes and a certificate for at least one hour. So `notAfter` does
     not pass between K2 and the certificate.
     """
-    coming = (At.K3_WRITE, At.APPROVE, At.ISSUE)
     return any(it.place.node == node for it in state.certificates) or any(
-        v.answer.place.node == node and v.at in coming for v in state.verdicts
+        verdict.answer.place.node == node
+        and (
+            verdict.at in (At.APPROVE, At.ISSUE)
+            or any(seen.method.endswith("e_attested_node") for seen in verdict.seen)
+        )
+        for verdict in state.verdicts
     )

@@ -1,86 +1,47 @@
 """K4 and the record of a node's certificates, explored with the signer's own functions.
 
-One node, its TPM, and two replicas of the signer. Every API call of a verdict is a step, and a
-replica may crash before each. The claims of K1 to K3 are in the other modules of this package.
+One node, its TPM, and two replicas of the signer. Each step makes one API call of `write_claims` or
+of the release, and a replica may crash before each. Two reads that follow each other are one step,
+and so are K2 and K3, and the last read of the claim and the release.
 """
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from contextlib import ExitStack
 from enum import StrEnum
 from functools import cache
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
-from signer.errors import RequesterCredentialUnknown
-from signer.model import AttestedNodeObject, ClusterKey
-from signer.verify.credentials import credential_ids_after_issue, verify_known_credential
-from tests.builders.attested_nodes import attested_node
-
-Record = tuple[int, ...]
-"""Certificates in the AttestedNode. They are numbered in the order in which they are signed.
-
-Those that nothing refers to any more lose their numbers, so that the states are finite and the node
-may renew any number of times.
-"""
+from tests.model.certificates import Outcome, Record, Seen, Task, next_of, perform
+from tests.model.credential_rules import REPLACED, Rule
+from tests.model.node_requests import (
+    Request,
+    decide,
+    trace_to,
+    with_request,
+    with_task,
+    without_task,
+)
+from tests.model.replay import Call
 
 _REPLICAS = 2
 _MAX_CERTIFICATES = 4
 _MAX_REQUESTS = 2
-"""The one that the node waits for, and one that it has given up."""
-_KEY = "endorsement key"
-
-
-class Rule(StrEnum):
-    """The rules. An exploration runs with some of them broken, by default none."""
-
-    RECORD_FIRST = "a certificate is recorded before it is released"
-    RESOURCE_VERSIONS = "the record is written under the resourceVersion that was read"
-    PRESENTED_STAYS = "the certificate that filed the request stays recorded"
-    LATER_STAY = "certificates that were recorded after it stay"
-    MORE_THAN_TWO = "the record is not limited to two certificates"
-    EARLIER_END = "certificates that were recorded before it end"
-    EMPTY_PASSES = "without a recorded certificate, K4 refuses none"
 
 
 class Loss(StrEnum):
-    """What must never happen."""
+    """What must not happen."""
 
     LOCKOUT = "K4 refuses the certificate that the node has"
     COPY_ACCEPTED = "K4 accepts a certificate after the node has renewed with a later one"
+    UNNAMED = "a certificate is released that the record does not name"
 
 
-class Request(NamedTuple):
-    """A CSR of the node."""
+class Setting(StrEnum):
+    """How many requests the node waits for at one time. Another one may be given up."""
 
-    presented: int | None
-    """The certificate that filed it; `None` for a bootstrap token."""
-    released: int | None = None
-    denied: bool = False
-
-    @property
-    def is_decided(self) -> bool:
-        """Return whether it has a certificate or is denied."""
-        return self.denied or self.released is not None
-
-
-class At(StrEnum):
-    """The next API call of a verdict."""
-
-    READ = "reads the record"
-    WRITE = "writes the record"
-    RELEASE = "releases its certificate"
-
-
-class Verdict(NamedTuple):
-    """One replica's work on one request. A crash loses all of it."""
-
-    request: int
-    certificate: int
-    """It is signed first, and released last."""
-    at: At = At.READ
-    is_current: bool = False
-    """Whether nobody has written the record since it was read."""
-    read: Record = ()
-    """What was read. Kept only where a broken rule writes it although it is not current."""
+    ONE = "one exchange"
+    TWO = "two exchanges"
 
 
 class State(NamedTuple):
@@ -92,9 +53,7 @@ class State(NamedTuple):
     replaced: frozenset[int] = frozenset()
     """Recorded certificates that the node has had before. Each may have been copied."""
     requests: tuple[Request, ...] = ()
-    active: int | None = None
-    """The request that the node waits for."""
-    verdicts: tuple[Verdict, ...] = ()
+    tasks: tuple[Task, ...] = ()
 
 
 class Step(NamedTuple):
@@ -113,18 +72,30 @@ class Result(NamedTuple):
 
 
 @cache
-def explore(broken: frozenset[Rule] = frozenset(), until: Loss | None = None) -> Result:
+def explore(
+    setting: Setting, broken: frozenset[Rule] = frozenset(), until: Loss | None = None
+) -> Result:
     """Explore every state, from a recorded certificate and from one of kubeadm.
 
     With `until`, stop when that loss is found.
     """
+    with ExitStack() as stack:
+        for rule in broken:
+            for target, name, value in REPLACED.get(rule, ()):
+                stack.enter_context(patch.object(target, name, value))
+        next_of.cache_clear()
+        stack.callback(next_of.cache_clear)
+        return _explore(setting, broken, until)
+
+
+def _explore(setting: Setting, broken: frozenset[Rule], until: Loss | None) -> Result:
     starts = [State(record=(0,)), State(record=())]
     reached: dict[State, tuple[State, str] | None] = dict.fromkeys(starts)
     todo, lost = list(starts), dict[Loss, list[str]]()
     for state in todo:  # The list grows during the loop
-        for step in steps(state, broken):
+        for step in steps(setting, state, broken):
             if step.loss is not None and step.loss not in lost:
-                lost[step.loss] = [*_trace(reached, state), step.text]
+                lost[step.loss] = [*trace_to(state, reached), step.text]
             after = _canonical(step.after)
             if after not in reached:
                 reached[after] = (state, step.text)
@@ -134,100 +105,121 @@ def explore(broken: frozenset[Rule] = frozenset(), until: Loss | None = None) ->
     return Result(len(todo), lost)
 
 
-def steps(state: State, broken: frozenset[Rule]) -> Iterator[Step]:
+def steps(setting: Setting, state: State, broken: frozenset[Rule]) -> Iterator[Step]:
     """Return every step that is possible next."""
-    yield from _node(state)
-    yield from _picks(state)
-    for verdict in set(state.verdicts):
-        yield Step(f"the replica crashes that next {verdict.at}", _without(state, verdict))
-        yield _work(state, verdict, broken)
+    yield from _node(setting, state)
+    yield from _picks(state, broken)
+    for task in set(state.tasks):
+        yield Step(f"the replica with {task.certificate} crashes", without_task(state, task))
+        yield _work(state, task, broken)
 
 
-def _node(state: State) -> Iterator[Step]:
+def _node(setting: Setting, state: State) -> Iterator[Step]:
     """Let the node file, receive, give up a request, and lose its disk."""
-    if state.held is not None:
-        lost = state._replace(held=None, replaced=state.replaced | {state.held}, active=None)
+    if state.held is not None and setting is Setting.ONE:
+        given_up = tuple(each._replace(is_awaited=False) for each in state.requests)
+        replaced = state.replaced | {state.held}
+        lost = state._replace(held=None, replaced=replaced, requests=given_up)
         yield Step("the node loses its disk", lost)
-    if state.active is None:
-        if len(state.requests) < _MAX_REQUESTS:
-            requests = (*state.requests, Request(state.held))
-            filed = state._replace(requests=requests, active=len(state.requests))
-            yield Step(f"the node files request {filed.active} with {state.held}", filed)
-        return
-    yield Step(f"the node gives up request {state.active}", state._replace(active=None))
-    received = state.requests[state.active].released
-    if received is not None:
-        former = frozenset() if state.held is None else frozenset({state.held})
-        after = state._replace(held=received, replaced=state.replaced | former, active=None)
-        yield Step(f"the node receives {received}", after)
+    awaited = sum(each.is_awaited for each in state.requests)
+    if awaited < (2 if setting is Setting.TWO else 1) and len(state.requests) < _MAX_REQUESTS:
+        filed = state._replace(requests=(*state.requests, Request(state.held)))
+        yield Step(f"the node files request {len(state.requests)} with {state.held}", filed)
+    for number, request in enumerate(state.requests):
+        if not request.is_awaited:
+            continue
+        over = with_request(state, number, request._replace(is_awaited=False))
+        yield Step(f"the node gives up request {number}", over)
+        if request.released is not None:
+            former = frozenset() if state.held is None else frozenset({state.held})
+            after = over._replace(held=request.released, replaced=state.replaced | former)
+            yield Step(f"the node receives {request.released}", after)
 
 
-def _picks(state: State) -> Iterator[Step]:
+def _picks(state: State, broken: frozenset[Rule]) -> Iterator[Step]:
     """Let an idle replica sign a certificate for an undecided request."""
-    next_number = max(_certificates(state), default=-1) + 1
-    if len(state.verdicts) == _REPLICAS or next_number == _MAX_CERTIFICATES:
+    signed = max(_certificates(state), default=-1) + 1
+    if len(state.tasks) == _REPLICAS or signed == _MAX_CERTIFICATES:
         return
     for number, request in enumerate(state.requests):
         if not request.is_decided:
-            after = _with(state, Verdict(number, next_number))
-            yield Step(f"a replica signs {next_number} for request {number}", after)
+            begun = state
+            if Rule.RECORD_FIRST in broken:
+                begun = decide(state, number, released=signed)
+            after = with_task(begun, Task(number, request.presented, signed))
+            yield Step(f"a replica signs {signed} for request {number}", after)
 
 
-def _work(state: State, verdict: Verdict, broken: frozenset[Rule]) -> Step:
-    """Make the next call of a verdict."""
-    idle = _without(state, verdict)
-    text = f"the replica with {verdict.certificate} {verdict.at}"
-    presented = state.requests[verdict.request].presented
-    if verdict.at is At.READ:
-        if not is_known(state.record, presented, broken):
-            denied = _decide(idle, verdict.request, denied=True)
-            loss = Loss.LOCKOUT if verdict.request == state.active else None
-            return Step(f"{text}, and K4 refuses {presented}", denied, loss)
-        first = At.WRITE if Rule.RECORD_FIRST not in broken else At.RELEASE
-        kept = state.record if Rule.RESOURCE_VERSIONS in broken else ()
-        return Step(text, _with(idle, verdict._replace(at=first, is_current=True, read=kept)))
-    if verdict.at is At.RELEASE:
-        after = _decide(idle, verdict.request, released=verdict.certificate)
-        if Rule.RECORD_FIRST in broken:
-            after = _with(after, verdict._replace(at=At.WRITE))
-        return Step(text, after)
-    if not verdict.is_current and Rule.RESOURCE_VERSIONS not in broken:
-        return Step(f"{text}: conflict", _with(idle, verdict._replace(at=At.READ)))
-    read = verdict.read if Rule.RESOURCE_VERSIONS in broken else state.record
-    record = record_after(read, presented, verdict.certificate, broken)
-    after = idle._replace(
-        record=record,
-        verdicts=tuple(other._replace(is_current=False) for other in idle.verdicts),
-    )
-    if Rule.RECORD_FIRST not in broken:
-        after = _with(after, verdict._replace(at=At.RELEASE, read=(), is_current=False))
-    copies = {each for each in state.replaced.intersection(record) if each < (presented or 0)}
-    return Step(f"{text}: {record}", after, Loss.COPY_ACCEPTED if copies else None)
+def _work(state: State, task: Task, broken: frozenset[Rule]) -> Step:
+    """Make the calls of one step of a task."""
+    idle, is_blind = without_task(state, task), Rule.RESOURCE_VERSIONS in broken
+    call = next_of(task, is_blind=is_blind)
+    assert isinstance(call, Call)
+    text, loss = f"the replica with {task.certificate}:", None
+    while True:
+        text += f" {call.method}"
+        if call.method == "set_certificate":
+            idle, loss = _release(idle, task)
+            seen = Seen(call.method)
+        else:
+            effect = perform(call, idle.record)
+            if effect is None:
+                return Step(f"{text}, conflict", with_task(idle, task._replace(seen=())))
+            seen, record = effect
+            if call.method == "replace_attested_node":
+                text += f" {record}"
+                copies = idle.replaced.intersection(record)
+                if any(each < (task.presented or 0) for each in copies):
+                    loss = Loss.COPY_ACCEPTED
+            if call.method in ("replace_attested_node", "set_key_holder"):
+                outdated = tuple(each.outdated() for each in idle.tasks)
+                idle = idle._replace(record=record, tasks=outdated)
+        task = task._replace(seen=(*task.seen, seen))
+        following = next_of(task, is_blind=is_blind)
+        if isinstance(following, Outcome):
+            after, found = _finish(idle, task, following, broken)
+            return Step(f"{text}, {following.text}", after, loss or found)
+        if following.method == "replace_attested_node":
+            return Step(text, with_task(idle, task), loss)
+        call = following
 
 
-def _decide(
-    state: State, number: int, *, released: int | None = None, denied: bool = False
-) -> State:
-    """Write a certificate or a denial, unless another replica has decided."""
-    if state.requests[number].is_decided:
-        return state
-    decided = state.requests[number]._replace(released=released, denied=denied)
-    requests = (*state.requests[:number], decided, *state.requests[number + 1 :])
-    return state._replace(requests=requests)
+def _release(idle: State, task: Task) -> tuple[State, Loss | None]:
+    """Write the certificate, unless another replica has decided."""
+    is_open = not idle.requests[task.request].is_decided
+    loss = Loss.UNNAMED if is_open and task.certificate not in idle.record else None
+    return decide(idle, task.request, released=task.certificate), loss
+
+
+def _finish(
+    idle: State, task: Task, outcome: Outcome, broken: frozenset[Rule]
+) -> tuple[State, Loss | None]:
+    """Continue with what follows a function of the signer."""
+    if outcome.is_denied:
+        loss = Loss.LOCKOUT if idle.requests[task.request].is_awaited else None
+        return decide(idle, task.request, denied=True), loss
+    if task.is_claimed or Rule.RECORD_FIRST in broken:
+        return idle, None
+    return with_task(idle, task._replace(is_claimed=True, seen=())), None
 
 
 def _certificates(state: State) -> set[int]:
     """Return the certificates that may still matter."""
-    read = {each for verdict in state.verdicts for each in (verdict.certificate, *verdict.read)}
     filed = {each for request in state.requests for each in (request.presented, request.released)}
-    return {each for each in {state.held, *state.record, *read, *filed} if each is not None}
+    known = {each for task in state.tasks for seen in task.seen for each in seen.record}
+    signed = {task.certificate for task in state.tasks}
+    return {it for it in {state.held, *state.record, *filed, *known, *signed} if it is not None}
 
 
 def _canonical(state: State) -> State:
-    """Forget decided requests and certificates that nothing refers to, and close the gaps."""
-    used = {state.active, *(verdict.request for verdict in state.verdicts)}
-    kept = [n for n, it in enumerate(state.requests) if n in used or not it.is_decided]
-    state = state._replace(requests=tuple(state.requests[n] for n in kept))
+    """Forget decided requests and certificates that nothing refers to, and close the gaps.
+
+    So the states are finite, and the node may renew any number of times.
+    """
+    used = {task.request for task in state.tasks}
+    kept = [
+        n for n, it in enumerate(state.requests) if n in used or it.is_awaited or not it.is_decided
+    ]
     requests = {old: new for new, old in enumerate(kept)}
     numbers: dict[int | None, Any] = {old: n for n, old in enumerate(sorted(_certificates(state)))}
     numbers[None] = None
@@ -237,95 +229,34 @@ def _canonical(state: State) -> State:
         replaced=frozenset(numbers[each] for each in state.replaced if each in numbers),
         requests=tuple(
             it._replace(presented=numbers[it.presented], released=numbers[it.released])
-            for it in state.requests
+            for it in (state.requests[n] for n in kept)
         ),
-        active=None if state.active is None else requests[state.active],
-        verdicts=tuple(
+        tasks=tuple(
             sorted(
-                it._replace(
-                    request=requests[it.request],
-                    certificate=numbers[it.certificate],
-                    read=tuple(numbers[each] for each in it.read),
-                )
-                for it in state.verdicts
+                (
+                    task.renumbered(numbers)._replace(request=requests[task.request])
+                    for task in state.tasks
+                ),
+                key=hash,
             )
         ),
     )
 
 
-def _with(state: State, verdict: Verdict) -> State:
-    """Add a verdict. Replicas are alike, so the order has no meaning."""
-    return state._replace(verdicts=tuple(sorted((*state.verdicts, verdict))))
-
-
-def _without(state: State, verdict: Verdict) -> State:
-    """Make one replica idle."""
-    verdicts = list(state.verdicts)
-    verdicts.remove(verdict)
-    return state._replace(verdicts=tuple(verdicts))
-
-
-def _trace(reached: dict[State, tuple[State, str] | None], state: State) -> list[str]:
-    """Return the shortest trace to a state."""
-    lines = []
-    while (before := reached[state]) is not None:
-        state, text = before
-        lines.append(text)
-    return lines[::-1]
-
-
-@cache
-def is_known(record: Record, presented: int | None, broken: frozenset[Rule]) -> bool:
-    """Return whether K4 accepts the certificate that filed a request."""
-    if not record and presented is not None and Rule.EMPTY_PASSES in broken:
-        return False
-    try:
-        verify_known_credential(_id(presented), _attested_node(record))
-    except RequesterCredentialUnknown:
-        return False
-    return True
-
-
-@cache
-def record_after(
-    record: Record, presented: int | None, signed: int, broken: frozenset[Rule]
-) -> Record:
-    """Return the record with the next certificate."""
-    ids = credential_ids_after_issue(
-        _attested_node(record), _KEY, presented=_id(presented), issued=_id(signed)
-    )
-    after = tuple(int(each) for each in ids)
-    if Rule.EARLIER_END in broken:
-        after = (*record, signed)
-    if Rule.LATER_STAY in broken and presented in record:
-        after = (presented, signed)
-    if Rule.PRESENTED_STAYS in broken:
-        after = tuple(each for each in after if each != presented)
-    return after[-2:] if Rule.MORE_THAN_TWO in broken else after
-
-
-def _id(certificate: int | None) -> str:
-    return "" if certificate is None else str(certificate)
-
-
-def _attested_node(record: Record) -> AttestedNodeObject:
-    return attested_node(
-        ClusterKey(namespace="a", name="a"),
-        "n",
-        key=_KEY,
-        credential_ids=tuple(map(_id, record)),
-        not_after=datetime.max.replace(tzinfo=UTC),
-        last_attested=datetime.min.replace(tzinfo=UTC),
-    )
-
-
-MUTATIONS = {
-    Rule.RECORD_FIRST: Loss.LOCKOUT,
-    Rule.RESOURCE_VERSIONS: Loss.LOCKOUT,
-    Rule.PRESENTED_STAYS: Loss.LOCKOUT,
-    Rule.LATER_STAY: Loss.LOCKOUT,
-    Rule.MORE_THAN_TWO: Loss.LOCKOUT,
-    Rule.EARLIER_END: Loss.COPY_ACCEPTED,
-    Rule.EMPTY_PASSES: Loss.LOCKOUT,
+LOSSES = {
+    Setting.ONE: frozenset[Loss](),
+    Setting.TWO: frozenset({Loss.LOCKOUT, Loss.COPY_ACCEPTED}),
 }
-"""Each broken rule, and what it costs."""
+"""What is lost with every rule kept."""
+
+MUTATIONS = (
+    (Rule.RECORD_FIRST, Setting.ONE, Loss.LOCKOUT),
+    (Rule.RESOURCE_VERSIONS, Setting.ONE, Loss.LOCKOUT),
+    (Rule.PRESENTED_STAYS, Setting.ONE, Loss.LOCKOUT),
+    (Rule.LATER_STAY, Setting.ONE, Loss.LOCKOUT),
+    (Rule.MORE_THAN_TWO, Setting.ONE, Loss.LOCKOUT),
+    (Rule.EARLIER_END, Setting.ONE, Loss.COPY_ACCEPTED),
+    (Rule.EMPTY_PASSES, Setting.ONE, Loss.LOCKOUT),
+    (Rule.CLAIM_READ_LAST, Setting.TWO, Loss.UNNAMED),
+)
+"""Each broken rule, and what it costs in a setting that otherwise keeps it."""

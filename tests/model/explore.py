@@ -4,9 +4,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tests.model.actors import HONEST, steps
+from tests.model.broken import running
 from tests.model.invariants import Invariant, is_served, lost_by
+from tests.model.model import Model
 from tests.model.state import Certificate, State
-from tests.model.world import Model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +59,13 @@ class _Graph:
 
 def explore(model: Model, until: Invariant | None = None) -> Result:
     """Explore every reachable state and step. With `until`, stop when that invariant is lost."""
+    with running(model.broken):
+        return _explore(model, until)
+
+
+def _explore(model: Model, until: Invariant | None) -> Result:
     graph = _Graph()
-    graph.number(State(), 0, "")
+    graph.number(model.start, 0, "")
     lost: dict[Invariant, list[str]] = {}
     taken = 0
     for number, state in enumerate(graph.states):  # The list grows during the loop

@@ -1,31 +1,13 @@
-"""The policy modes, and the rules of docs/protocol.md that a mutation can break."""
+"""The rules of docs/protocol.md that a mutation can break."""
 
 from enum import StrEnum
-
-
-class Mode(StrEnum):
-    """E2: what makes an endorsement key trusted."""
-
-    REGISTERED = "Registered"
-    CERTIFIED = "Certified"
-    REGISTERED_AND_CERTIFIED = "RegisteredAndCertified"
-    FIRST_USE = "FirstUse"
-
-    @property
-    def needs_record(self) -> bool:
-        """Return whether a key that is not registered has to wait."""
-        return self in (Mode.REGISTERED, Mode.REGISTERED_AND_CERTIFIED)
-
-    @property
-    def needs_certificate(self) -> bool:
-        """Return whether a key that no vendor certified is refused."""
-        return self in (Mode.CERTIFIED, Mode.REGISTERED_AND_CERTIFIED)
 
 
 class Rule(StrEnum):
     """The rules. A model runs with some of them broken, by default none."""
 
     BOUND_OBJECT = "extraData holds the name of the answer's object"
+    BOUND_ANSWER_REQUEST = "extraData holds the SHA-256 of the PKCS#10"
     BOUND_REQUEST = "the secret holds the PKCS#10"
     BOUND_CLUSTER = "the secret holds the Cluster"
     BOUND_KEY = "the secret is opened by the endorsement key that is named, and no other"
@@ -34,17 +16,23 @@ class Rule(StrEnum):
     APPROVED_UNREAD = "Approved is no input"
     WRONG_ANSWERS_ARE_FREE = "a wrong answer costs that answer alone"
     FIRST_CLAIM_GUARDED = "a first claim needs the Machine's own token and no Node (E2)"
+    OTHER_NAME_DENIED = "a certificate that names another machine is denied (E2)"
+    NAME_IS_A_RECORD = "the Machine's name in a certificate counts like a record (E2)"
     BAN_READ_LIVE = "K1 reads bans and releases in the object that it writes"
     BANNED_IS_DEAD = "the claim of a banned key is not live"
     RELEASED_IS_DEAD = "the claim of a node that the key was released from is not live"
     GONE_MACHINE_FREES_NAME = "the claim of a Machine that is gone fixes no node name (M3)"
     GONE_MACHINE_FREES_CLAIM = "a claim is live with its Machine, not with its provider ID"
+    DELETED_MACHINE_KEEPS_CLAIM = "a claim is live until its Machine is gone"
+    PAUSED_MACHINE_MAY_COME = "a Machine that a paused Cluster lacks may come"
+    UID_FREES_NO_OTHER_MACHINE = "another UID frees a claim for the same Machine only"
+    POOL_MEMBER_NAMES_NO_MACHINE = "the claim of a MachinePool's member names no Machine"
+    OTHER_NODES_KEEP_KEY = "K1: an AttestedNode of another Machine keeps the key that it names"
     LIVING_KEY_KEPT = "K1 takes no key from a live claim"
     LIVING_NAME_KEPT = "K2 takes no name from a live claim"
-    RECORD_BEATS_NAME = "K2: a key on record takes the name from a claim made without one"
+    RECORD_BEATS_NAME = "K2: a registered key takes the name from a claim made without one"
     DEAD_CLAIMS_FREED = "K1 and K2 take what no live claim holds"
     RESOURCE_VERSIONS = "claims are written under the resourceVersion that was read"
-    CONFIRMING_WRITES = "K2 writes also what it confirms"
     SECOND_WRITE = "K3 writes the key once more"
     SECOND_WRITE_ALWAYS = "K3 does so also where the claim was complete before"
     RESTART_ON_CONFLICT = "a conflict in K3 starts again from K1"

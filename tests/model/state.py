@@ -4,23 +4,11 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
+from signer.model import MachineState
 from tests.model.messages import Answer, Place
 
-
-class Held(NamedTuple):
-    """An EndorsementKey with its holder. One without a holder counts as absent."""
-
-    key: str
-    place: Place
-    on_record: bool
-
-
-class Named(NamedTuple):
-    """An AttestedNode. `lapsed` is true once `notAfter` has passed."""
-
-    place: Place
-    key: str
-    lapsed: bool
+Subject = tuple[str, ...]
+"""An object that may change: the name of an EndorsementKey, or cluster and name of a node."""
 
 
 class Phase(StrEnum):
@@ -30,7 +18,7 @@ class Phase(StrEnum):
     CHALLENGED = "challenged"
     ANSWERED = "answered"
     BURNT = "burnt"
-    """Used only where a broken rule lets other nodes spend a challenge."""
+    """The answer is to a challenge that the attacker wrote, or has spent where a rule is broken."""
 
 
 class Exchange(NamedTuple):
@@ -40,59 +28,58 @@ class Exchange(NamedTuple):
     answer: Answer
 
 
-class Version(StrEnum):
-    """Whether a resourceVersion that was read is current. Numbers would make states infinite."""
-
-    UNREAD = "unread"
-    ABSENT = "absent"
-    CURRENT = "current"
-    OLD = "old"
-
-
 class At(StrEnum):
-    """The next API call of a verdict."""
+    """The part of a verdict that comes next."""
 
-    K1_CACHED = "K1 takes the claim from its caches"
-    K1_READ = "K1 reads the key"
-    K1_HOLDER = "K1 reads the name of the key's holder"
-    K1_WRITE = "K1 writes the key"
-    K2_READ = "K2 reads the name"
-    K2_HOLDER = "K2 reads the key that the name is held with"
-    K2_WRITE = "K2 writes the name"
-    K3_WRITE = "K3 writes the key once more"
+    CACHES = "reads its caches"
+    CALLS = "writes the claims"
     APPROVE = "approves"
     ISSUE = "issues"
+
+
+class Seen(NamedTuple):
+    """The answer that a call of a verdict got."""
+
+    method: str
+    subject: Subject
+    value: int | MachineState | tuple[int, ...] | None
+    """The number of an object."""
+    is_current: bool = True
+    """Whether the object has still this resourceVersion."""
 
 
 class Verdict(NamedTuple):
     """One replica's work on one proved answer. A crash loses all of it."""
 
     answer: Answer
+    work: int
+    """The number of what M and E returned."""
     at: At
-    on_record: bool
     informed: bool
     """Whether the caches were up to date when it began."""
     banned: bool = False
-    """Whether the key was banned when K1 read it and K1 did not check."""
-    key: Version = Version.UNREAD
-    name: Version = Version.UNREAD
-    rival: Held | Named | None = None
-    whole: bool = False
+    """Whether the key was banned when K1 read it."""
+    cached: bool = False
+    """Whether K1 began with the node's own claim from an old cache; `seen` begins with its node."""
+    seen: tuple[Seen, ...] = ()
 
 
 class Certificate(NamedTuple):
-    """A valid certificate: its Machine, the key that attested it, and its private key's owner."""
+    """A valid certificate: its node and machine, the key that attested it, and whose key pair."""
 
     place: Place
     key: str
     made_by: str
+    body: str
 
 
 class Sweep(NamedTuple):
-    """The sweep has read a claim that is not live, and will delete it under its resourceVersion."""
+    """The sweep has read that nothing needs an object, and will delete it."""
 
-    claim: Held | Named
-    version: Version
+    method: str
+    subject: Subject
+    number: int
+    is_current: bool = True
 
 
 class State(NamedTuple):
@@ -100,8 +87,10 @@ class State(NamedTuple):
 
     acts: int = 0
     """How many of the operator's acts are done."""
-    held: frozenset[Held] = frozenset()
-    named: frozenset[Named] = frozenset()
+    keys: frozenset[int] = frozenset()
+    """The numbers of the EndorsementKeys."""
+    nodes: frozenset[int] = frozenset()
+    """The numbers of the AttestedNodes."""
     exchanges: frozenset[Exchange] = frozenset()
     filed: frozenset[Answer] = frozenset()
     """The attacker's undecided answers."""
@@ -110,8 +99,8 @@ class State(NamedTuple):
     verdicts: tuple[Verdict, ...] = ()
     """One per busy replica. Replicas are alike, so the order has no meaning."""
     certificates: frozenset[Certificate] = frozenset()
-    joined: frozenset[Place] = frozenset()
-    """Machines whose Node exists."""
+    joined: frozenset[tuple[Place, str]] = frozenset()
+    """Nodes that exist, with the machine of each."""
     sweep: Sweep | None = None
 
 
@@ -119,6 +108,7 @@ class Issued(NamedTuple):
     """A certificate was written into the answer's object."""
 
     verdict: Verdict
+    certificate: Certificate
 
 
 class Denied(NamedTuple):
@@ -137,25 +127,10 @@ class Step(NamedTuple):
     event: Issued | Denied | None = None
 
 
-def holder(state: State, key: str) -> Held | None:
-    """Return an EndorsementKey's claim."""
-    return next((it for it in state.held if it.key == key), None)
-
-
-def claim(state: State, node: tuple[str, str]) -> Named | None:
-    """Return a node name's AttestedNode."""
-    return next((it for it in state.named if it.place.node == node), None)
-
-
 def undecided(state: State) -> frozenset[Answer]:
     """Return the answers that have neither certificate nor denial."""
     known = (Phase.ANSWERED, Phase.BURNT)
     return state.filed | {e.answer for e in state.exchanges if e.phase in known}
-
-
-def is_whole(held: Held | None, named: Named | None) -> bool:
-    """Return whether the two claims name each other."""
-    return bool(held and named and held.place.node == named.place.node and held.key == named.key)
 
 
 def with_verdicts(state: State, verdicts: Iterable[Verdict]) -> State:
@@ -163,51 +138,20 @@ def with_verdicts(state: State, verdicts: Iterable[Verdict]) -> State:
     return state._replace(verdicts=tuple(sorted(verdicts, key=hash)))
 
 
-def touch_key(state: State, key: str) -> State:
-    """Give an EndorsementKey a new resourceVersion: earlier readers now have an old one."""
-    verdicts = (
-        v._replace(key=Version.OLD) if v.answer.key == key and v.key == Version.CURRENT else v
-        for v in state.verdicts
+def with_verdict(state: State, verdict: Verdict) -> State:
+    """Make a replica busy."""
+    return with_verdicts(state, (*state.verdicts, verdict))
+
+
+def without_verdict(state: State, verdict: Verdict) -> State:
+    """Make one replica idle."""
+    rest = list(state.verdicts)
+    rest.remove(verdict)
+    return state._replace(verdicts=tuple(rest))
+
+
+def outdated(seen: tuple[Seen, ...], subject: Subject) -> tuple[Seen, ...]:
+    """Return what a verdict saw, after an object got a new resourceVersion."""
+    return tuple(
+        each._replace(is_current=False) if each.subject == subject else each for each in seen
     )
-    return with_verdicts(_sweep_touched(state, holder(state, key)), verdicts)
-
-
-def touch_name(state: State, node: tuple[str, str]) -> State:
-    """Give an AttestedNode a new resourceVersion."""
-    verdicts = (
-        v._replace(name=Version.OLD)
-        if v.answer.place.node == node and v.name == Version.CURRENT
-        else v
-        for v in state.verdicts
-    )
-    return with_verdicts(_sweep_touched(state, claim(state, node)), verdicts)
-
-
-def _sweep_touched(state: State, touched: Held | Named | None) -> State:
-    if state.sweep and state.sweep.claim == touched:
-        return state._replace(sweep=state.sweep._replace(version=Version.OLD))
-    return state
-
-
-def without_key(state: State, key: str) -> State:
-    """Remove the holder of an EndorsementKey."""
-    held = holder(state, key)
-    return touch_key(state, key)._replace(held=state.held - {held})
-
-
-def with_key(state: State, held: Held) -> State:
-    """Write an EndorsementKey."""
-    state = without_key(state, held.key)
-    return state._replace(held=state.held | {held})
-
-
-def without_name(state: State, node: tuple[str, str]) -> State:
-    """Delete an AttestedNode."""
-    named = claim(state, node)
-    return touch_name(state, node)._replace(named=state.named - {named})
-
-
-def with_name(state: State, named: Named) -> State:
-    """Write an AttestedNode."""
-    state = without_name(state, named.place.node)
-    return state._replace(named=state.named | {named})
