@@ -28,7 +28,7 @@ from common.tpm.public import EccPoint, PublicArea
 from common.tpm.signature import Signature
 from signer.issue.authority import CertificateAuthority
 from signer.model import Csr
-from signer.policy import Policy, TrustMode
+from signer.policy import EndorsementKeyRules, Policy, TrustMode
 from signer.verify.weak_keys import reject_weak_key
 from tests.builders import certificates, der
 from tests.builders.scenario import Scenario
@@ -87,7 +87,12 @@ def rsa_only(about: str) -> Node:
 
 def certified(about: str, root: certificates.Issuer, below: certificates.Issuer) -> Node:
     """Make the usual node, whose RSA endorsement key is trusted for its certificate."""
-    policy = Policy(name="bench", trust=TrustMode.CERTIFIED, certificate_authorities=("-",))
+    policy = Policy(
+        name="bench",
+        endorsement_key=EndorsementKeyRules(
+            trust=TrustMode.CERTIFIED, certificate_authorities=("-",)
+        ),
+    )
     world = Scenario(ek=endorsement_key(0), policy=policy)
     world.anchors = certificates.anchors(root, below)
     world.certificates = (certificates.leaf(below, public_key_from_area(world.ek.public)),)

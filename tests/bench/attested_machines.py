@@ -1,12 +1,13 @@
 """Machines whose nodes have attested, as the API servers of a fleet hold them."""
 
 import hashlib
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from signer.inventory.claim_objects import encode_attested_node, encode_endorsement_key
-from signer.inventory.claims import ATTESTED_NODES, ENDORSEMENT_KEYS
+from signer.inventory.custom_resources.claim_objects import (
+    encode_attested_node,
+    encode_endorsement_key,
+)
 from signer.model import (
     ClusterKey,
     KeyHolder,
@@ -43,14 +44,13 @@ def machine(cluster: ClusterKey, number: int) -> Json:
     return body
 
 
-def claims(cluster: ClusterKey, number: int) -> Iterator[tuple[str, Json]]:
-    """Yield the collections and the bodies of an EndorsementKey and of an AttestedNode."""
+def claims(cluster: ClusterKey, number: int) -> tuple[Json, Json]:
+    """Return an EndorsementKey and an AttestedNode."""
     name, provider_id, now = _node_name(number), _provider_id(cluster, number), datetime.now(UTC)
     digest = hashlib.sha256(f"{cluster.name}/{number}".encode()).hexdigest()
     holder = KeyHolder(
         cluster=cluster, node_name=name, provider_id=provider_id, basis=TrustBasis.CERTIFICATE
     )
-    yield ENDORSEMENT_KEYS, encode_endorsement_key(digest, _PUBLIC_KEY, holder, now)
     node = attested_node(
         cluster,
         name,
@@ -61,7 +61,8 @@ def claims(cluster: ClusterKey, number: int) -> Iterator[tuple[str, Json]]:
         credential_ids=(f"X509SHA256={digest}",),
         last_attested=now,
     )
-    yield ATTESTED_NODES, encode_attested_node(node, "")
+    key = encode_endorsement_key(digest, _PUBLIC_KEY, holder, now)
+    return key, encode_attested_node(node, "")
 
 
 def node(cluster: ClusterKey, number: int) -> Json:

@@ -24,7 +24,7 @@ def holder(number: int) -> KeyHolder:
         cluster=CLUSTER,
         node_name=f"workload-md-0-7k2lq-{number:05}",
         provider_id=f"aws:///eu-central-1a/i-0a1b2c3d4e5f{number:05}",
-        basis=TrustBasis.RECORD,
+        basis=TrustBasis.REGISTERED,
     )
 
 

@@ -12,6 +12,8 @@ fat         answers of 15 MiB that consist of tiny objects, to every list and ev
 drip        an event of 3 MiB without end, in HTTP chunks of one byte, again and again
 events      Nodes and auto-approving bindings that change as fast as the signer reads
 authority   an honest node, in a cluster whose CA key takes OpenSSL seconds to check
+service     an honest node that joins and files serving requests, in a cluster whose `kubernetes`
+            Service has an address of 4,096 letters
 """
 
 import base64
@@ -31,14 +33,18 @@ from threading import Event, Lock, Thread
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
 
-from common.csr import build_pkcs10
+from common.csr import node_subject
 from common.names import (
     BUILTIN_SERVING_SIGNER,
     CHALLENGE_ANNOTATION,
     CLIENT_SIGNER,
     CLIENT_USAGES,
+    NODE_USER_PREFIX,
     PEM_REQUEST,
     SERVING_USAGES,
 )
@@ -62,6 +68,8 @@ _FLOOD: Final = 1000
 _UNCOUNTED: Final = 50
 _WAITING: Final = 200
 _READ_SECONDS: Final = 300
+LETTERS: Final = "".join(chr(0x4E00 + 37 * number % 20_000) for number in range(4096))
+"""A name without an end in IDNA: folding all of it takes seconds."""
 _AUTO_APPROVE: Final = "system:certificates.k8s.io:certificatesigningrequests:nodeclient"
 
 
@@ -80,7 +88,7 @@ class Cluster:
         self.filed: dict[str, Json] = {}
         """CSRs of the honest node."""
         self.events: list[Json] = []
-        self._request = base64.b64encode(self._serving_request()).decode()
+        self._request = base64.b64encode(self._serving_request("mallory")).decode()
         self._stopped = Event()
 
     def csrs(self) -> Iterator[Json]:
@@ -111,8 +119,11 @@ class Cluster:
         name, request = filed
         csr = self._csr(name, request, CLIENT_SIGNER, "system:bootstrap:abcdef", CLIENT_USAGES)
         csr["spec"]["groups"] = ["system:bootstrappers", "system:authenticated"]
+        self._file(csr)
+
+    def _file(self, csr: Json) -> None:
         with self.lock:
-            self.filed[name] = csr
+            self.filed[csr["metadata"]["name"]] = csr
             self.events.append({"type": "ADDED", "object": csr})
         self.changed.set()
 
@@ -126,6 +137,16 @@ class Cluster:
             offer = uuid.uuid4().hex
             self._exchanges[offer] = self.node()
             self.file(self._exchanges[offer].offer(offer))
+
+    def file_serving_requests(self) -> None:
+        """File a serving request of the honest node every second."""
+        while not self._stopped.wait(1.0):
+            name = f"serving-{next(self.versions)}"
+            request = self._serving_request(self._node["name"])
+            username = NODE_USER_PREFIX + self._node["name"]
+            csr = self._csr(name, request, BUILTIN_SERVING_SIGNER, username, SERVING_USAGES)
+            csr["spec"]["groups"] = ["system:nodes", "system:authenticated"]
+            self._file(csr)
 
     def _serving_csr(self, number: int, name: str = "") -> Json:
         name = name or f"csr-{number}"
@@ -143,12 +164,17 @@ class Cluster:
             }
         return csr
 
-    def _serving_request(self) -> bytes:
-        key = ec.generate_private_key(ec.SECP256R1())
-        der = build_pkcs10(
-            key, node_name="mallory", provider_id="bench://mallory", dns_names=["victim.example"]
+    @staticmethod
+    def _serving_request(node_name: str) -> bytes:
+        """Request a name as a kubelet does."""
+        names = x509.SubjectAlternativeName([x509.DNSName("victim.example")])
+        request = (
+            x509.CertificateSigningRequestBuilder()
+            .subject_name(node_subject(node_name))
+            .add_extension(names, critical=False)
+            .sign(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256())
         )
-        return encode_block(PEM_REQUEST, der)
+        return encode_block(PEM_REQUEST, request.public_bytes(Encoding.DER))
 
     def _csr(
         self, name: str, request: bytes, signer: str, username: str, usages: frozenset[str]
@@ -191,9 +217,8 @@ class _Handler(BaseHTTPRequestHandler):
             csr = self.server.cluster.filed.get(url.path.rpartition("/")[2])
             self._send_json(csr or {}, status=200 if csr else 404)
         else:
-            self._send_json(
-                {"metadata": {"name": "kubernetes"}, "spec": {"clusterIP": "192.0.2.1"}}
-            )
+            address = LETTERS if self.server.cluster.behavior == "service" else "192.0.2.1"
+            self._send_json({"metadata": {"name": "kubernetes"}, "spec": {"clusterIP": address}})
 
     def do_PATCH(self) -> None:  # theirs
         """Take a write."""
@@ -309,9 +334,11 @@ def main(directory: Path) -> None:
         cluster = Cluster(entry["behavior"], entry["node"])
         server = _Server(entry["port"], tuple(entry["pair"]), cluster)
         Thread(target=server.serve_forever, daemon=True).start()
-        if cluster.behavior == "authority":
-            (directory / "endorsement-key").write_text(cluster.node().registration())
+        if cluster.behavior in {"authority", "service"}:
+            (directory / cluster.behavior).write_text(cluster.node().registration())
             Thread(target=cluster.file_offers, daemon=True).start()
+        if cluster.behavior == "service":
+            Thread(target=cluster.file_serving_requests, daemon=True).start()
     (directory / "ready").touch()
     Event().wait()
 

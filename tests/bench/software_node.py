@@ -6,7 +6,7 @@ import secrets
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from common import evidence
-from common.binding import answer_extra_data
+from common.binding import answer_extra_data, sha256
 from common.challenge import decode_challenge
 from common.csr import build_pkcs10, encode_request
 from common.names import CLIENT_USAGES
@@ -38,7 +38,7 @@ class SoftwareNode:
         offer = evidence.Offer(
             ek_public=self._tpm.endorsement_key().public,
             ek_certificates=(),
-            ak_public=self._tpm.attestation_key(),
+            ak_public=self._tpm.attestation_key().public,
         )
         return name, encode_request(self._pkcs10, evidence.encode_attestation_data(offer))
 
@@ -50,13 +50,17 @@ class SoftwareNode:
         )
         name = f"kubelet-tpm-{secrets.token_hex(16)}"
         extra_data = answer_extra_data(
-            secret, name=name, expiration_seconds=None, usages=CLIENT_USAGES
+            secret,
+            name=name,
+            pkcs10_sha256=sha256(self._pkcs10),
+            expiration_seconds=None,
+            usages=CLIENT_USAGES,
         )
         quote = self._tpm.quote(challenge.pcrs, extra_data)
         answer = evidence.Answer(
             ek_public=self._tpm.endorsement_key().public,
             ek_certificates=(),
-            ak_public=self._tpm.attestation_key(),
+            ak_public=self._tpm.attestation_key().public,
             challenge=evidence.ChallengeReference(
                 uid=offer_uid, issued_at=challenge.issued_at, key=challenge.key
             ),

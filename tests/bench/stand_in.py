@@ -3,8 +3,8 @@
     python -m tests.bench.stand_in DIRECTORY
 
 It shows the signer's own capacity: real API servers on the same machine are saturated first. It
-stores what is written under the rules that the signer relies on (resourceVersions, conflicts,
-lists, watches), validates nothing else, and answers each request in about 0.2 ms.
+stores what is written as the tests' API server in memory does (`tests/fakes/cluster.py`), and
+answers each request in about 0.2 ms.
 
 Nodes live in the same process, with software evidence that the signer verifies. `POST /bench/join`
 and `/bench/renew` on the management cluster's port file an offer for each of them at once. When a
@@ -20,9 +20,11 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+from uuid import uuid4
 
 from common.names import (
     CHALLENGE_ANNOTATION,
@@ -30,12 +32,16 @@ from common.names import (
     CLIENT_USAGES,
     ENDORSEMENT_KEY_ANNOTATION,
 )
+from common.strict_json import format_time
+from signer.inventory.kinds import ATTESTED_NODES, ENDORSEMENT_KEYS
+from signer.kube.resources import SECRETS, Resource
 from signer.model import ClusterKey
 from tests.bench import attested_machines
 from tests.bench.attested_machines import NODES
 from tests.bench.software_node import SoftwareNode
-from tests.bench.stand_in_server import CAPI, CSRS, Answer, Connection, Server
-from tests.bench.stand_in_store import Json
+from tests.bench.stand_in_server import CSRS, Connection, Server
+from tests.fakes.cluster import Answer
+from tests.fakes.cluster_objects import CLUSTERS, MACHINES, Object
 from tests.fakes.tpm import EndorsementName
 from tests.harness import kubeconfig, objects, pki
 from tests.harness.controlplane import HOST
@@ -65,7 +71,7 @@ class StormNode:
         self._request: tuple[str, bytes] = ("", b"")
         self._uid = ""
 
-    def register(self) -> Json:
+    def register(self) -> Object:
         """Return the Machine."""
         registration = {ENDORSEMENT_KEY_ANNOTATION: self._software.registration()}
         spec = objects.Machine(self.name, annotations=registration)
@@ -86,7 +92,7 @@ class StormNode:
         self.offered = time.monotonic()
         self._uid = self._file(self._request)["metadata"]["uid"]
 
-    def written(self, csr: Json) -> None:
+    def written(self, csr: Object) -> None:
         """Answer a challenge; note a certificate."""
         if csr.get("status", {}).get("certificate"):
             self.certified = time.monotonic()
@@ -96,11 +102,12 @@ class StormNode:
             self.challenged = time.monotonic()
             self._file(self._software.answer(self._uid, challenge))
 
-    def _file(self, request: tuple[str, bytes]) -> Json:
+    def _file(self, request: tuple[str, bytes]) -> Object:
         name, text = request
         renewal = self.username.startswith("system:node:")
+        now = datetime.now(UTC)
         csr = {
-            "metadata": {"name": name},
+            "metadata": {"name": name, "uid": str(uuid4()), "creationTimestamp": format_time(now)},
             "spec": {
                 "signerName": CLIENT_SIGNER,
                 "username": self.username,
@@ -109,7 +116,8 @@ class StormNode:
                 "request": base64.b64encode(text).decode(),
             },
         }
-        return self.server.store.create(CSRS, csr)
+        self.server.cluster.put(CSRS, csr)
+        return self.server.cluster.objects[f"{CSRS}/{name}"]
 
 
 class Bench:
@@ -125,13 +133,13 @@ class Bench:
 
     def _add_cluster(self, name: str, port: int, config: Mapping[str, Any]) -> None:
         server = self.workloads[port] = Server()
-        server.store.on_write = partial(self._written, server)
+        server.on_write = partial(self._written, server)
         cluster = objects.cluster(
             name,
             endpoint=f"https://{HOST}:{port}",
             annotations={"attestation.cluster.x-k8s.io/client-signer": CLIENT_SIGNER},
         )
-        self._create(f"{CAPI}/clusters", name, cluster)
+        self._create(CLUSTERS, name, cluster)
         key = pki.rsa_key() if config["authority"] == "rsa" else pki.ec_key()
         pair = pki.Authority.make(name, key).pair
         authority = {"tls.crt": pair.certificate.decode(), "tls.key": pair.key.decode()}
@@ -142,28 +150,26 @@ class Bench:
             secret = objects.secret(name, purpose, data)
             values = secret.pop("stringData")
             secret["data"] = {k: base64.b64encode(v.encode()).decode() for k, v in values.items()}
-            self._create("/api/v1/secrets", name, secret)
+            self._create(SECRETS, name, secret)
         for number in range(config["nodes"]):
             node = StormNode(server, name, number, config["endorsement"])
             self.nodes.append(node)
-            self._create(f"{CAPI}/machines", name, node.register())
+            self._create(MACHINES, name, node.register())
         for number in range(config["nodes"], config["nodes"] + config["attested"]):
             self._add_attested(server, ClusterKey(namespace=name, name=name), number)
 
     def _add_attested(self, server: Server, cluster: ClusterKey, number: int) -> None:
-        self._create(
-            f"{CAPI}/machines", cluster.namespace, attested_machines.machine(cluster, number)
-        )
-        for path, body in attested_machines.claims(cluster, number):
-            self.management.store.create(path, body)
-        server.store.create(NODES, attested_machines.node(cluster, number))
+        self._create(MACHINES, cluster.namespace, attested_machines.machine(cluster, number))
+        key, node = attested_machines.claims(cluster, number)
+        self._create(ENDORSEMENT_KEYS, "", key)
+        self._create(ATTESTED_NODES, cluster.namespace, node)
+        server.cluster.put(NODES, attested_machines.node(cluster, number))
 
-    def _create(self, path: str, namespace: str, body: Json) -> None:
-        body["metadata"]["namespace"] = namespace
-        self.management.store.create(path, body)
+    def _create(self, resource: Resource, namespace: str, body: Object) -> None:
+        self.management.cluster.put(resource.collection_path(namespace), body)
 
-    def _written(self, server: Server, path: str, csr: Json) -> None:
-        if path == CSRS:
+    def _written(self, server: Server, key: str, csr: Object) -> None:
+        if key.startswith(CSRS):
             node = self._by_name.get((server, csr["spec"]["username"]))
             if node is not None:
                 node.written(csr)
@@ -185,7 +191,7 @@ class Bench:
         for server in servers:
             calls.update(server.calls)
         return 200, {
-            "watches": sum(s.store.open_watches() for s in self.workloads.values()),
+            "watches": sum(s.open_watches() for s in self.workloads.values()),
             "connections": sum(s.connections for s in self.workloads.values()),
             "filed": min((n.offered for n in self.nodes), default=0.0),
             "latencies": [node.certified - node.offered for node in done],
@@ -210,7 +216,7 @@ async def serve(directory: Path) -> None:
     while True:
         await asyncio.sleep(_BOOKMARK_SECONDS)
         for server in servers.values():
-            server.store.send_bookmarks()
+            server.send_bookmarks()
 
 
 if __name__ == "__main__":

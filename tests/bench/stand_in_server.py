@@ -1,108 +1,109 @@
-"""Answers the signer's requests from a store: HTTP/1.1 as far as the signer uses it."""
+"""Answers the signer's requests from a cluster in memory: HTTP/1.1 as far as the signer uses it."""
 
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, Final
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
-from tests.bench.stand_in_store import Conflict, Json, Store, dump, patched, require_version
+from signer.kube.resources import CSRS as CSR_RESOURCE
+from signer.kube.transport.client import Request
+from tests.fakes.cluster import Answer, FakeCluster, encoded
+from tests.fakes.cluster_objects import Object, Place, Refused
 
-CSRS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
-CAPI: Final = "/apis/cluster.x-k8s.io/v1beta2"
-
-Answer = tuple[int, object]
-"""Status and body."""
+CSRS: Final = CSR_RESOURCE.collection_path()
 Control = Callable[[str, str], Answer]
 """Called with the method and the rest of a path below /bench/."""
 
 
 class Server:
-    """Answers requests from a store."""
+    """Answers requests from a cluster."""
 
     def __init__(self, control: Control | None = None) -> None:
         """Make a management cluster, controlled through `control`, or a workload cluster."""
-        self.store = Store()
+        self.cluster = FakeCluster(now=_now, on_change=self._changed)
         self.calls: Counter[str] = Counter()
         """Requests for single objects."""
         self.connections = 0
         """Connections that are open now."""
+        self.on_write: Callable[[str, Object], None] = lambda _key, _body: None
         self._control = control
+        self._watchers: list[tuple[Place, asyncio.Transport]] = []
+        service = {"metadata": {"name": "kubernetes"}, "spec": {"clusterIP": "192.0.2.1"}}
+        self.cluster.put("/api/v1/namespaces/default/services", service)
 
     def answer(
-        self, method: str, target: str, body: Json, transport: asyncio.Transport
+        self,
+        method: str,
+        target: str,
+        body: Any,  # noqa: ANN401 # JSON
+        transport: asyncio.Transport,
     ) -> Answer | None:
         """Return status and body; `None` for a watch, which stays open."""
         url = urlsplit(target)
-        query = {name: values[0] for name, values in parse_qs(url.query).items()}
+        query = dict(parse_qsl(url.query))
         if url.path.startswith("/bench/") and self._control is not None:
             return self._control(method, url.path.removeprefix("/bench/"))
-        if method == "GET" and url.path.count("/") <= 3 and url.path.startswith("/apis/"):
-            return self._discover(url.path)
-        if url.path == "/api/v1/namespaces/default/services/kubernetes":
-            return 200, {"metadata": {"name": "kubernetes"}, "spec": {"clusterIP": "192.0.2.1"}}
-        path, namespace, name, subresource = _split(url.path)
-        if method == "GET" and not name:
-            return self._list(path, query, transport)
-        plural = path.rpartition("/")[2]
-        if plural != "leases":  # A replica renews its Lease, whatever it issues.
-            self.calls[f"{method} {plural}{'/' + subresource if subresource else ''}"] += 1
-        try:
-            return self._write(method, path, namespace, name, body)
-        except Conflict:
-            return 409, {"kind": "Status", "code": 409}
-
-    def _discover(self, path: str) -> Answer:
-        if self._control is None:
-            return 404, {}
-        if path == "/apis/cluster.x-k8s.io":
-            return 200, {"preferredVersion": {"groupVersion": "cluster.x-k8s.io/v1beta2"}}
-        if path == CAPI:
-            kinds = {"Cluster": "clusters", "Machine": "machines", "MachinePool": "machinepools"}
-            return 200, {"resources": [{"name": n, "kind": k} for k, n in kinds.items()]}
-        return 404, {}
-
-    def _list(
-        self, path: str, query: Mapping[str, str], transport: asyncio.Transport
-    ) -> Answer | None:
         if "watch" in query:
-            transport.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-            self.store.watch(path, int(query["resourceVersion"]), transport)
-            seconds = int(query["timeoutSeconds"])
-            loop = asyncio.get_running_loop()
-            loop.call_later(seconds, self.store.end_watch, path, transport)
+            self._watch(self.cluster.place(url.path), query, transport)
             return None
-        items = list(self.store.objects.get(path, {}).values())
-        start, limit = int(query.get("continue", "0")), int(query.get("limit", "0"))
-        metadata = {"resourceVersion": str(self.store.version)}
-        if limit and start + limit < len(items):
-            metadata["continue"] = str(start + limit)
-        return 200, {"metadata": metadata, "items": items[start : start + limit or None]}
+        self._count(method, url.path)
+        self.cluster.requests.clear()
+        media = "application/json-patch+json" if isinstance(body, list) else "application/json"
+        request = Request(method=method, path=url.path, query=query, body=body, media=media)
+        return self.cluster.answer(request)
 
-    def _write(self, method: str, path: str, namespace: str, name: str, body: Json) -> Answer:
-        store = self.store
-        if method == "POST":
-            if namespace:
-                body["metadata"]["namespace"] = namespace
-            return 201, store.create(path, body)
-        key = f"{namespace}/{name}" if namespace else name
-        current = store.get(path, key)
-        if current is None:
-            return 404, {}
-        match method:
-            case "GET":
-                return 200, current
-            case "DELETE":
-                require_version(current, body.get("preconditions") or {})
-                store.delete(path, key)
-                return 200, {}
-            case "PUT":
-                require_version(current, body["metadata"])
-                kept = {k: current["metadata"][k] for k in ("uid", "creationTimestamp")}
-                return 200, store.put(path, {**body, "metadata": {**body["metadata"], **kept}})
-            case _:
-                return 200, store.put(path, patched(current, body))
+    def _count(self, method: str, path: str) -> None:
+        """Count a request for a single object. A replica renews its Lease, whatever it issues."""
+        try:
+            place = self.cluster.place(path)
+        except Refused:  # discovery
+            return
+        plural = place.collection.rpartition("/")[2]
+        if plural != "leases" and (place.name or method != "GET"):
+            subresource = f"/{place.subresource}" if place.subresource else ""
+            self.calls[f"{method} {plural}{subresource}"] += 1
+
+    def open_watches(self) -> int:
+        """Return the number of watches that are open now."""
+        return sum(not transport.is_closing() for _, transport in self._watchers)
+
+    def send_bookmarks(self) -> None:
+        """Send a bookmark to every watch, as an API server does about each minute."""
+        version = str(self.cluster.version)
+        chunk = _chunk("BOOKMARK", {"metadata": {"resourceVersion": version}})
+        for _, transport in self._watchers:
+            if not transport.is_closing():
+                transport.write(chunk)
+
+    def _watch(self, place: Place, query: dict[str, str], transport: asyncio.Transport) -> None:
+        """Send the changes after a version, and all later ones until the watch ends."""
+        transport.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for number, kind, key, body in self.cluster.changes:
+            if number > int(query["resourceVersion"]) and place.contains(key):
+                transport.write(_chunk(kind, body))
+        watcher = place, transport
+        self._watchers.append(watcher)
+        loop = asyncio.get_running_loop()
+        loop.call_later(int(query["timeoutSeconds"]), self._end, watcher)
+
+    def _end(self, watcher: tuple[Place, asyncio.Transport]) -> None:
+        """End a watch; its connection is used again."""
+        if watcher in self._watchers:
+            self._watchers.remove(watcher)
+            if not watcher[1].is_closing():
+                watcher[1].write(b"0\r\n\r\n")
+
+    def _changed(self, kind: str, key: str, body: Object) -> None:
+        self._watchers = [watcher for watcher in self._watchers if not watcher[1].is_closing()]
+        chunk = b""
+        for place, transport in self._watchers:
+            if place.contains(key):
+                chunk = chunk or _chunk(kind, body)
+                transport.write(chunk)
+        self.on_write(key, body)
 
 
 class Connection(asyncio.Protocol):
@@ -144,8 +145,8 @@ class Connection(asyncio.Protocol):
             if answer is not None:
                 self._send(*answer)
 
-    def _send(self, status: int, body: object) -> None:
-        content = dump(body)
+    def _send(self, status: int, body: Object | bytes) -> None:
+        content = encoded(body)
         data = b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n%s" % (status, len(content), content)
         if self._delay:
             asyncio.get_running_loop().call_later(self._delay, self._transport.write, data)
@@ -153,12 +154,10 @@ class Connection(asyncio.Protocol):
             self._transport.write(data)
 
 
-def _split(path: str) -> tuple[str, str, str, str]:
-    """Return collection path without namespace, namespace, name and subresource."""
-    parts = path.strip("/").split("/")
-    size = 2 if parts[0] == "api" else 3
-    prefix, rest, namespace = parts[:size], parts[size:], ""
-    if len(rest) > 2 and rest[0] == "namespaces":
-        namespace, rest = rest[1], rest[2:]
-    plural, name, subresource = (*rest, "", "")[:3]
-    return "/" + "/".join([*prefix, plural]), namespace, unquote(name), subresource
+def _chunk(kind: str, body: Object) -> bytes:
+    line = encoded({"type": kind, "object": body}) + b"\n"
+    return b"%x\r\n%s\r\n" % (len(line), line)
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

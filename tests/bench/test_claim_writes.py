@@ -22,10 +22,13 @@ from typing import TypeVar
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from signer.inventory.claim_objects import encode_attested_node, encode_endorsement_key
-from signer.inventory.claims import KubeClaimStore
-from signer.kube.client import ApiClient
-from signer.kube.kubeconfig import parse_kubeconfig
+from signer.inventory.custom_resources.claim_objects import (
+    encode_attested_node,
+    encode_endorsement_key,
+)
+from signer.inventory.custom_resources.claim_store import KubeClaimStore
+from signer.kube.transport.client import ApiClient
+from signer.kube.transport.kubeconfig import parse_kubeconfig
 from signer.model import AttestedNodeObject, EndorsementKeyObject
 from tests.bench.claims import CLUSTER, holder, numbered_node
 from tests.bench.storm import cpu_seconds

@@ -16,24 +16,15 @@ from typing import Final
 
 import pytest
 
+from tests.bench.idle import SECONDS, SETTLE, status
 from tests.bench.stand_in_process import NoFleet, StandIn
 from tests.bench.storm import TIMEOUT, cpu_seconds
 from tests.harness.signer import Signer
 
 CLUSTERS: Final = [int(n) for n in os.environ.get("IDLE_CLUSTERS", "10,100").split(",")]
-SECONDS: Final = float(os.environ.get("IDLE_SECONDS", "120"))
-SETTLE: Final = float(os.environ.get("IDLE_SETTLE", "75"))
-"""Seconds after the last list in which the first maintenance of all clusters ends."""
 MAX_THREADS: Final = 100
 MAX_CONNECTIONS: Final = 3
 """Of one workload cluster."""
-
-
-def status(pid: int, field: str) -> int:
-    """Return a number from /proc/PID/status."""
-    lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
-    [line] = [line for line in lines if line.startswith(f"{field}:")]
-    return int(line.split()[1])
 
 
 @pytest.mark.timeout(TIMEOUT + SECONDS + SETTLE)

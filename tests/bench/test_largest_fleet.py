@@ -18,12 +18,12 @@ from typing import Final
 
 import pytest
 
-from signer.kube.budget import TOTAL
+from signer.fairness.memory_budget import TOTAL
+from tests.bench.idle import SECONDS, SETTLE, status
 from tests.bench.simulation.costs import Costs
 from tests.bench.simulation.memory import bytes_of_machine
 from tests.bench.stand_in_process import NoFleet, StandIn, await_readiness
 from tests.bench.storm import TIMEOUT, cpu_seconds, peak_mebibytes
-from tests.bench.test_idle import SECONDS, SETTLE, status
 from tests.harness.signer import Signer
 
 FLEETS: Final = [

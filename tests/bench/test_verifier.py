@@ -14,9 +14,9 @@ from datetime import timedelta
 from functools import partial
 
 from signer.issue.certificate import issue_certificate
-from signer.verify.attestation_key import verify_attestation_key
+from signer.verify.attestation.attestation_key import verify_attestation_key
+from signer.verify.attestation.endorsement_key import verify_endorsement_key
 from signer.verify.claimed_answer import make_claims
-from signer.verify.endorsement_key import verify_endorsement_key
 from tests.bench.answer_fixtures import Node, certified, issued, ordinary, rsa_only
 from tests.builders import certificates
 from tests.builders.software_tpm import rsa_key
@@ -37,12 +37,12 @@ def nodes() -> list[tuple[Node, float]]:
     old = certificates.authority("Old TPM CA", old_root, key=rsa_key(2048, 2))
     kubeadm = certificates.authority("kubernetes", key=rsa_key(2048, 3))
     return [
-        (ordinary("on record: P-256, EK P-256", 1), GOAL),
-        (ordinary("on record: P-256, EK RSA 2048", 0), GOAL),
-        (rsa_only("on record: P-256, a TPM of RSA 2048 alone"), GOAL),
+        (ordinary("registered: P-256, EK P-256", 1), GOAL),
+        (ordinary("registered: P-256, EK RSA 2048", 0), GOAL),
+        (rsa_only("registered: P-256, a TPM of RSA 2048 alone"), GOAL),
         (certified("certified: two authorities of P-384", root, below), GOAL),
         (certified("certified: authorities of RSA 4096, 2048", old_root, old), 2.2),
-        (issued("on record, and a certificate by RSA 2048", kubeadm), GOAL),
+        (issued("registered, and a certificate by RSA 2048", kubeadm), GOAL),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Three nodes join, and the signer denies three attackers and a banned node: `make demo`.
+"""Four nodes join, and the signer denies four attackers and a banned node: `make demo`.
 
 All parts are real: etcd, kube-apiserver, kubectl, software TPMs (swtpm), the installed plugin, and
 the installed signer with the permissions of its packaging. The demo exits with status 1 when a step
@@ -20,7 +20,7 @@ from tests.demo.narration import Narrator
 from tests.harness.fleet import Fleet
 from tests.harness.node import Node
 from tests.harness.objects import Machine
-from tests.harness.signer import serving_all
+from tests.harness.signer import Signer, serving_all
 from tests.harness.tpm import TrustDomain
 
 NODE = "worker-1"
@@ -73,7 +73,7 @@ def _error_of_kubectl(node: Node, config: Path, *arguments: str) -> str:
     return done.stderr
 
 
-def show(stage: Stage) -> None:
+def show(stage: Stage, signer: Signer) -> None:
     """Show every step."""
     story, fleet = stage.story, stage.fleet
     nodes = []
@@ -93,6 +93,8 @@ def show(stage: Stage) -> None:
     for title, intruder in INTRUDERS.items():
         story.chapter(f"Denied: {title}")
         intruder(stage, nodes[0])
+    story.chapter("A machine that nobody registered joins: its certificate names it")
+    operations.trust_names_in_certificates(stage, fleet.second, signer)
     story.chapter("An unknown TPM asks, an operator approves it, its node joins")
     newcomer = operations.approve_an_unknown_tpm(stage, fleet.first)
     story.chapter("The operator bans this TPM")
@@ -113,10 +115,10 @@ def main() -> int:
             fleet = stack.enter_context(Fleet(directory / "fleet", assets))
         with story.timed("creating a TPM vendor, and starting the signer"):
             vendor = TrustDomain(directory / "vendor")
-            stack.enter_context(serving_all(fleet, directory / "signer"))
-        show(Stage(story, fleet, directory, vendor, stack))
+            signer = stack.enter_context(serving_all(fleet, directory / "signer"))
+        show(Stage(story, fleet, directory, vendor, stack), signer)
         story.chapter("Result")
-        story.step("three nodes have joined, three attackers have no certificate")
+        story.step("four nodes have joined, four attackers have no certificate")
     return 0
 
 

@@ -37,7 +37,7 @@ BUILD: Final = ROOT / "build/dashboard"
 PROGRAMS: Final = {"npm": "npm and Node.js 20", "chromium": "the Debian package chromium"}
 """What must be installed, apart from what `make setup` installs."""
 _MINUTES: Final = 6
-_SIZE: Final = "1400,1590"
+_SIZE: Final = "1400,2520"
 _SECONDS_TO_DRAW: Final = 20
 
 

@@ -1,7 +1,8 @@
-"""What an operator does in the demo: approves an unknown TPM, and bans it."""
+"""What an operator does in the demo: trusts a platform, approves an unknown TPM, and bans it."""
 
 import os
 import subprocess
+import uuid
 
 from tests.demo.environment import Stage, require
 from tests.harness.fleet import WorkloadTenant
@@ -9,14 +10,50 @@ from tests.harness.node import Node, finished
 from tests.harness.objects import Machine
 from tests.harness.process import wait_until
 from tests.harness.programs import OPERATOR
+from tests.harness.signer import Signer, of_cluster
 
 REQUESTS = "/apis/attestation.cluster.x-k8s.io/v1alpha1/namespaces/{}/endorsementkeyrequests"
 NEWCOMER = "worker-3"
+SERVER, OTHER_SERVER = "worker-4", "worker-5"
 MAX_JOIN_SECONDS = 20
 
 
+def trust_names_in_certificates(stage: Stage, tenant: WorkloadTenant, signer: Signer) -> None:
+    """Let the hypervisors' certificates name the machines of a cluster; nobody registers a key.
+
+    The server of which the certificate names another one must not join.
+    """
+    authorities = stage.directory / "hypervisors.pem"
+    authorities.write_bytes(stage.vendor.root + stage.vendor.intermediate)
+    trust = {
+        "trust": "Certified",
+        "certificateAuthorities": [str(authorities)],
+        "certificateNames": {"domainUUID": {"schemes": ["openstack"]}},
+    }
+    with signer.with_policies({}, of_cluster(tenant, endorsementKey=trust)):
+        stage.story.step("the policy of the cluster trusts the authority of the hypervisors")
+        server = _boot_server(stage, tenant, SERVER)
+        call = server.call()
+        require(call.status == 0, f"the plugin of {SERVER} failed: {call.complaint}")
+        stage.story.step(f"the TPM of {SERVER} has a certificate for {server.provider_id}: joined")
+        call = _boot_server(stage, tenant, OTHER_SERVER, named=str(uuid.uuid4())).call()
+        reason = "EndorsementCertificateOfOtherMachine"
+        require(reason in call.complaint, f"expected {reason}, not {call.complaint}")
+        stage.story.step(f"{OTHER_SERVER} has the TPM of another server. The plugin prints:")
+        stage.story.quote(call.complaint)
+
+
+def _boot_server(stage: Stage, tenant: WorkloadTenant, name: str, *, named: str = "") -> Node:
+    """Start a server of OpenStack and create its Machine without a registration."""
+    server = str(uuid.uuid4())
+    node = stage.boot_machine(tenant, name, seed=f"instance-0000002a:{named or server}")
+    node.provider_id = f"openstack:///{server}"
+    stage.fleet.add_machine(tenant, Machine(name, provider_id=node.provider_id))
+    return node
+
+
 def approve_an_unknown_tpm(stage: Stage, tenant: WorkloadTenant) -> Node:
-    """Start a node whose TPM is not on record, and approve the TPM while the plugin waits."""
+    """Start a node whose TPM is not registered, and approve the TPM while the plugin waits."""
     story = stage.story
     node = stage.boot_machine(tenant, NEWCOMER, seed="newcomer")
     stage.fleet.add_machine(tenant, Machine(NEWCOMER))
@@ -24,7 +61,8 @@ def approve_an_unknown_tpm(stage: Stage, tenant: WorkloadTenant) -> Node:
     story.step("its Machine has no registered key; the plugin waits")
     wait_until(lambda: _is_recorded(stage, node), what="the signer records the TPM")
     _kubectl_attestation(stage, "pending", "--cluster", f"{tenant.namespace}/{tenant.name}")
-    _kubectl_attestation(stage, "approve", f"{tenant.namespace}/{NEWCOMER}", "--yes")
+    [digest] = node.registration().values()
+    _kubectl_attestation(stage, "approve", f"{tenant.namespace}/{NEWCOMER}", digest, "--yes")
     approved = story.elapsed
     call = finished(plugin)
     require(call.status == 0, f"the approved node did not join: {call.complaint}")

@@ -57,6 +57,13 @@ def signer(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
         yield running
 
 
+@pytest.fixture
+def hardware() -> Iterator[NetworkNamespace]:
+    """Create a machine other than the one of the kubelet that all tests share."""
+    with NetworkNamespace() as machine:
+        yield machine
+
+
 @pytest.fixture(scope="session")
 def node(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     """Create the node's TPM and its bootstrap credential."""

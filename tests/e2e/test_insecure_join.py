@@ -8,7 +8,7 @@ import pytest
 
 from tests.controlplane import pins
 from tests.e2e.joined_node import WAIT_SECONDS
-from tests.e2e.test_kubeadm import is_ready
+from tests.e2e.kubeadm_nodes import is_ready
 from tests.harness import kubeadm, objects, systemctl
 from tests.harness.containerd import Containerd
 from tests.harness.fleet import Fleet
@@ -18,18 +18,11 @@ from tests.harness.netns import NetworkNamespace
 from tests.harness.node import Node
 from tests.harness.process import wait_until
 from tests.harness.tpm import SoftwareTpm, TrustDomain
-from tests.integration.test_entry_credential import administrators_kubeconfig
+from tests.integration.kubeconfigs import administrators_kubeconfig
 
 NAME = "node-without-attestation"
 INSECURE = NODE_PACKAGING / "insecure"
 PROGRAM = "/usr/local/bin/insecure-kubelet-join"
-
-
-@pytest.fixture
-def hardware() -> Iterator[NetworkNamespace]:
-    """Create a machine other than the one of the other tests' kubelet."""
-    with NetworkNamespace() as machine:
-        yield machine
 
 
 @pytest.fixture

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
 from common.names import SERVING_SIGNER
 from tests.controlplane import pins
 from tests.e2e.joined_node import WAIT_SECONDS
+from tests.e2e.kubeadm_nodes import is_ready
 from tests.harness import kubeadm, objects
-from tests.harness.client import ApiError
 from tests.harness.containerd import Containerd
 from tests.harness.controlplane import KubectlFailed
 from tests.harness.fleet import Fleet
@@ -30,29 +31,10 @@ NAME = "node-of-kubeadm"
 
 
 @pytest.fixture
-def hardware() -> Iterator[NetworkNamespace]:
-    """Create a machine other than the one of the other tests' kubelet."""
-    with NetworkNamespace() as machine:
-        yield machine
-
-
-@pytest.fixture
 def node(fleet: Fleet, tmp_path: Path) -> Iterator[Node]:
     """Create the node's TPM, in the cluster whose authorities no other test changes."""
     with SoftwareTpm(TrustDomain(tmp_path / "vendor"), seed=NAME) as tpm:
         yield Node(fleet.second, NAME, tpm, tmp_path / NAME)
-
-
-def is_ready(node: Node) -> bool:
-    """Return whether the Node is Ready."""
-    try:
-        document = node.tenant.workload.admin.get(f"/api/v1/nodes/{node.name}")
-    except ApiError as error:
-        if error.code != 404:
-            raise
-        return False
-    conditions = document["status"].get("conditions", [])
-    return any((c["type"], c["status"]) == ("Ready", "True") for c in conditions)
 
 
 def is_healthy(node: Node) -> bool:
@@ -73,9 +55,7 @@ def test_kubeadm_joins_a_machine(fleet: Fleet, hardware: NetworkNamespace, node:
         lambda: "node-autoapprove" not in workload.kubectl("get", "clusterrolebindings"),
         what="the signer has removed the bindings that approve unattested certificates",
     )
-    addresses = [("Hostname", NAME), ("InternalIP", hardware.address)]
-    known = objects.Machine(NAME, addresses=addresses, annotations=node.registration())
-    fleet.add_machine(node.tenant, known)
+    create_machine(fleet, hardware, node)
     with Containerd(hardware, node.directory / "containerd.log") as runtime:
         machine = Machine(node, hardware, runtime.endpoint)
         machine.kubeadm_join(workload.bootstrap_token())
@@ -83,8 +63,16 @@ def test_kubeadm_joins_a_machine(fleet: Fleet, hardware: NetworkNamespace, node:
             has_joined(machine, node)
             serves_what_is_attested(machine, node)
             does_not_join_again(machine, node)
+            joins_as_another_node(fleet, hardware, machine, node)
         finally:
             machine.run("systemctl", "stop", "kubelet")
+
+
+def create_machine(fleet: Fleet, hardware: NetworkNamespace, node: Node) -> None:
+    """Create the Machine of a node, with its registered endorsement key."""
+    addresses = [("Hostname", node.name), ("InternalIP", hardware.address)]
+    known = objects.Machine(node.name, addresses=addresses, annotations=node.registration())
+    fleet.add_machine(node.tenant, known)
 
 
 def has_joined(machine: Machine, node: Node) -> None:
@@ -136,3 +124,35 @@ def does_not_join_again(machine: Machine, node: Node) -> None:
         seconds=WAIT_SECONDS,
     )
     assert len(csrs.of_node(node)) == 2
+
+
+def joins_as_another_node(
+    fleet: Fleet, hardware: NetworkNamespace, machine: Machine, node: Node
+) -> None:
+    """Reset the machine, and join as another Machine: the plugin's state directory is left over."""
+    machine.kubeadm_reset()
+    fleet.management.delete_machine(node.tenant.namespace, node.name)
+    renamed = Node(node.tenant, f"{node.name}-again", node.tpm, node.directory)
+    create_machine(fleet, hardware, renamed)
+    machine.become(renamed)
+    left_over = renamed.state / "credential.pem"
+    assert certified_name(left_over) == f"system:node:{node.name}", "kubeadm reset has left it"
+    mismatch = f"this machine is node {renamed.name}, .* and the certificate is of node {node.name}"
+    with pytest.raises(RuntimeError, match=mismatch):
+        machine.doctor()
+    machine.kubeadm_join(node.tenant.workload.bootstrap_token())
+    assert certified_name(left_over) == f"system:node:{renamed.name}"
+    has_joined(machine, renamed)
+    assert certified_name(machine.served) == f"system:node:{renamed.name}"
+    wait_until(
+        lambda: is_healthy(renamed),
+        what="the API server connects to the kubelet",
+        seconds=WAIT_SECONDS,
+    )
+
+
+def certified_name(path: Path) -> str:
+    """Return the common name of a certificate."""
+    subject = x509.load_pem_x509_certificate(path.read_bytes()).subject
+    [name] = subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
+    return str(name.value)

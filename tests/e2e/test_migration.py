@@ -36,13 +36,6 @@ BINDINGS = {
 
 
 @pytest.fixture
-def hardware() -> Iterator[NetworkNamespace]:
-    """Create a machine other than those of the other tests' kubelets."""
-    with NetworkNamespace() as machine:
-        yield machine
-
-
-@pytest.fixture
 def node(fleet: Fleet, tmp_path: Path) -> Iterator[Node]:
     """Create the node's TPM, in the cluster whose authorities no other test changes."""
     with SoftwareTpm(TrustDomain(tmp_path / "vendor"), seed=NAME) as tpm:

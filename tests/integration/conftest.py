@@ -12,6 +12,7 @@ from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
 from tests.harness.signer import Signer, serving_all
 from tests.harness.tpm import TrustDomain
+from tests.integration.relays import Relayed, relays
 
 _LOG_LINES = 40
 _SIGNERS = pytest.StashKey[list[Path]]()
@@ -43,6 +44,34 @@ def signer(
         yield running
 
 
+@pytest.fixture(scope="module")
+def relayed(
+    fleet: Fleet, signer: Signer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Relayed]:
+    """Send signers through relays. The signer of the other tests is stopped meanwhile."""
+    signer.stop()
+    with relays(fleet, tmp_path_factory.mktemp("relays")) as running:
+        yield running
+    signer.start()
+
+
+@pytest.fixture(scope="module")
+def object_signer(
+    fleet: Fleet, signer: Signer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Signer]:
+    """Run a signer whose policies are objects. The signer of the other tests is stopped meanwhile.
+
+    Its policies are in a file, and it would share the Clusters.
+    """
+    signer.stop()
+    try:
+        with Signer(fleet, tmp_path_factory.mktemp("objects")).use_policy_objects() as running:
+            running.wait_until_ready()
+            yield running
+    finally:
+        signer.start()
+
+
 @pytest.fixture(scope="session")
 def vendor(tmp_path_factory: pytest.TempPathFactory) -> TrustDomain:
     """Make the authority that certifies the endorsement keys of all nodes."""
@@ -64,9 +93,11 @@ def pytest_runtest_makereport(
     report = yield
     if report.failed:
         logs = [path / "signer.log" for path in item.config.stash.get(_SIGNERS, [])]
-        own = item.funcargs.get("tmp_path") if isinstance(item, pytest.Function) else None
+        used = item.funcargs if isinstance(item, pytest.Function) else {}
+        logs += [value.log for value in used.values() if isinstance(value, Signer)]
+        own = used.get("tmp_path")
         logs += sorted(own.rglob("signer.log")) if isinstance(own, Path) else []
-        for log in filter(Path.exists, logs):
+        for log in filter(Path.exists, dict.fromkeys(logs)):
             lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
             report.sections.append((f"end of {log}", "\n".join(lines[-_LOG_LINES:])))
     return report

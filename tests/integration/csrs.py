@@ -104,12 +104,13 @@ def waiting_for(client: Client, name: str, reason: str) -> str:
     It may have waited for another reason before: the signer watches Machines and CSRs on two API
     servers, and their order is not defined.
     """
-    key = PENDING_REASON_ANNOTATION
-    wait_until(
-        lambda: _annotation(client, name, key).startswith(f"{reason}: "),
-        what=f"{name} waits for {reason}",
-    )
-    return _annotation(client, name, key)
+    wait_until(lambda: is_waiting_for(client, name, reason), what=f"{name} waits for {reason}")
+    return _annotation(client, name, PENDING_REASON_ANNOTATION)
+
+
+def is_waiting_for(client: Client, name: str, reason: str) -> bool:
+    """Return whether a CSR waits for this reason."""
+    return _annotation(client, name, PENDING_REASON_ANNOTATION).startswith(f"{reason}: ")
 
 
 def _annotation(client: Client, name: str, key: str) -> str:

@@ -45,7 +45,7 @@ class TwoSites:
         self._stack = ExitStack()
 
     def move(self, namespace: str, source: Site, target: Site) -> None:
-        """Move a namespace with the commands of docs/operations.md."""
+        """Move a namespace with the commands of docs/operate/moving.md."""
         [block] = [block for block in blocks() if block.marker == MARKER]
         for name, site in (("source", source), ("target", target)):
             config = site.management.admin_config.read_bytes()

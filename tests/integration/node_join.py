@@ -32,13 +32,13 @@ def join_arguments(node: Node) -> list[str]:
 
 def join(node: Node, *more: str) -> Call:
     """Run join to its end."""
-    return _run(*join_arguments(node), *more)
+    return run_plugin(*join_arguments(node), *more)
 
 
 def call(node: Node, *arguments: str) -> Call:
     """Make the call of client-go with the kubeconfig, or run a command with its settings."""
     recorded = invocation.call_of_kubeconfig(kubeconfigs.load(kubelet_conf(node)))
-    return _run(*arguments, KUBERNETES_EXEC_INFO=recorded.exec_info.decode())
+    return run_plugin(*arguments, KUBERNETES_EXEC_INFO=recorded.exec_info.decode())
 
 
 def whoami(node: Node) -> str:
@@ -48,7 +48,8 @@ def whoami(node: Node) -> str:
     )
 
 
-def _run(*arguments: str, **environment: str) -> Call:
+def run_plugin(*arguments: str, **environment: str) -> Call:
+    """Run the installed program to its end."""
     return finished(
         subprocess.Popen(
             [PLUGIN, *arguments],

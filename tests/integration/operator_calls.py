@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from tests.harness.fleet import Fleet, WorkloadTenant
+from tests.harness.node import Node
 from tests.harness.programs import OPERATOR
 
 CALL_SECONDS = 90
@@ -83,3 +84,15 @@ def policy_file(path: Path, **spec: object) -> Path:
     }
     path.write_text(yaml.safe_dump(document), encoding="utf-8")
     return path
+
+
+def key_of(node: Node) -> str:
+    """Return the digest of a node's endorsement key."""
+    [digest] = node.registration().values()
+    return digest.removeprefix("sha256:")
+
+
+def register(operator: Operator, node: Node, *flags: str | Path) -> Call:
+    """Register a node's key for its Machine."""
+    where = ("--cluster", cluster_of(node.tenant), "--machine", node.name)
+    return operator.call("register", *flags, *where)

@@ -45,7 +45,7 @@ class StoredPolicy:
                 return condition["status"], condition["reason"], condition["message"]
         return "", "", ""
 
-    def wait_for(self, kind: str, status: str, reason: str, seconds: float = 60) -> str:
+    def wait_for(self, kind: str, status: str, reason: str, seconds: float = 120) -> str:
         """Wait until a condition of the present generation is as given; return its message."""
         wait_until(
             lambda: self.condition(kind)[:2] == (status, reason),
@@ -54,9 +54,13 @@ class StoredPolicy:
         )
         return self.condition(kind)[2]
 
-    def state_of(self, tenant: WorkloadTenant) -> str:
-        """Return the state of a Cluster in the status."""
-        return self.states.get((tenant.namespace, tenant.name), "")
+    def wait_for_state(self, tenant: WorkloadTenant, state: str) -> None:
+        """Wait until a Cluster is in that state in the status: a watch may just have ended."""
+        wait_until(
+            lambda: self.states.get((tenant.namespace, tenant.name)) == state,
+            what=f"{tenant.namespace}/{tenant.name} is {state} in {self.name}",
+            seconds=120,
+        )
 
     @property
     def states(self) -> Mapping[tuple[str, str], str]:

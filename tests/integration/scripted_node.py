@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_pri
 
 from authenticator.tpm.esapi import open_tpm
 from common import evidence
-from common.binding import answer_extra_data
+from common.binding import answer_extra_data, sha256
 from common.challenge import Challenge, decode_challenge
 from common.csr import build_pkcs10, encode_request
 from common.names import (
@@ -56,7 +56,7 @@ class Script:
             self.offered = evidence.Offer(
                 ek_public=endorsement_key.public,
                 ek_certificates=endorsement_key.certificates,
-                ak_public=tpm.attestation_key(),
+                ak_public=tpm.attestation_key().public,
             )
         self.offer = self.put("", evidence.encode_attestation_data(self.offered))
 
@@ -87,7 +87,13 @@ class Script:
         challenge = self.challenge()
         with open_tpm(self.node.tpm.tcti, deadline=seconds()) as tpm:
             secret = tpm.activate_credential(challenge.credential_blob, challenge.encrypted_secret)
-        return answer_extra_data(secret, name=name, expiration_seconds=None, usages=self.usages)
+        return answer_extra_data(
+            secret,
+            name=name,
+            pkcs10_sha256=sha256(self.pkcs10),
+            expiration_seconds=None,
+            usages=self.usages,
+        )
 
     def answer(self, name: str, *, quoting: SoftwareTpm | None = None) -> evidence.Answer:
         """Make the answer for the CSR `name`; `quoting` may be a TPM other than the offer's."""
@@ -95,7 +101,7 @@ class Script:
         quoting = quoting or self.node.tpm
         with open_tpm(quoting.tcti, deadline=seconds()) as tpm:
             quote = tpm.quote(challenge.pcrs, extra_data)
-            ak_public = tpm.attestation_key()
+            ak_public = tpm.attestation_key().public
         answer = self.reply(quote=quote.attest, signature=quote.signature)
         return replace(answer, ak_public=ak_public, pcrs=quote.pcrs)
 

@@ -1,21 +1,19 @@
 """R4 on real parts: who may have a certificate, by RBAC of the workload cluster."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import pytest
 import yaml
 
 from common.names import BUILTIN_SERVING_SIGNER, CLIENT_SIGNER, NODES_GROUP
-from tests.harness.client import Client
 from tests.harness.documentation import blocks
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
-from tests.harness.node import Node
 from tests.harness.process import wait_until
 from tests.harness.signer import Signer, of_cluster
 from tests.harness.workload import BOOTSTRAPPERS, WorkloadCluster
 from tests.integration import csrs
+from tests.integration.credentials import client_of
 from tests.integration.scripted_node import Script
 from tests.integration.serving_requests import ask
 
@@ -63,21 +61,12 @@ def may(workload: WorkloadCluster, group: str, subresource: str, signer_name: st
     return bool(review["status"]["allowed"])
 
 
-def itself(node: Node) -> Client:
-    """Return a client with the certificate that the node gets."""
-    credential = node.call().credential
-    files = (node.directory / "node.crt", node.directory / "node.key")
-    for file, part in zip(files, ("clientCertificateData", "clientKeyData"), strict=True):
-        file.write_text(credential[part])
-    return replace(node.tenant.workload.admin, certificate=files)
-
-
 def test_deleted_bindings_stop_joins_and_renewals(
     machines: Machines, fleet: Fleet, roles: Sequence[str]
 ) -> None:
     workload = fleet.first.workload
     node = machines.registered()
-    client = itself(node)
+    client = client_of(node)
     assert not may_join(workload, ""), "kube-controller-manager would approve without attestation"
     workload.admin.delete(f"{BINDINGS}/{JOINS}")
     wait_until(lambda: not may_join(workload), what="the binding is gone")
@@ -100,7 +89,7 @@ def test_node_without_the_right_waits_for_its_serving_certificate(
 ) -> None:
     workload = fleet.first.workload
     node = machines.registered()
-    client = itself(node)
+    client = client_of(node)
     allowed = ask(client, node.name, [node.name])
     assert csrs.decided(client, allowed) == {"Approved": "Attested"}
     workload.admin.delete(f"{BINDINGS}/{RENEWALS}")

@@ -16,8 +16,8 @@ from tests.harness.signer import OPT_IN, Signer
 from tests.harness.tpm import SoftwareTpm, TrustDomain
 from tests.harness.workload import WorkloadCluster
 from tests.integration import csrs
+from tests.integration.kubelet_nodes import NODES, body_of
 from tests.integration.moves import Site
-from tests.integration.test_node_labels import NODES, body_of
 
 OLD: Final = "v1beta1"
 NEW: Final = "v1beta2"

@@ -8,16 +8,9 @@ from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
 from tests.harness.process import wait_until
 from tests.harness.signer import Signer, of_cluster
-from tests.harness.workload import PACKAGING, SIGNER, WorkloadCluster
+from tests.harness.workload import PACKAGING, SIGNER
+from tests.integration.bindings import BINDINGS, NAMES, create_binding, existing_bindings
 from tests.integration.scripted_node import Script
-
-BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
-NAMES = ("kubeadm:node-autoapprove-bootstrap", "kubeadm:node-autoapprove-certificate-rotation")
-
-
-def existing_bindings(workload: WorkloadCluster) -> set[str]:
-    """Return which of the bindings exist."""
-    return {each["metadata"]["name"] for each in workload.admin.list(BINDINGS)} & set(NAMES)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -44,22 +37,6 @@ def shown(fleet: Fleet, outcome: str) -> bool:
         and event["reason"] == "AutoApproveBindingPresent"
         and outcome in event["message"]
         for event in fleet.management.admin.list(path)
-    )
-
-
-def create_binding(workload: WorkloadCluster, name: str) -> None:
-    """Create a binding that approves requests without attestation."""
-    role = "system:certificates.k8s.io:certificatesigningrequests:nodeclient"
-    api = "rbac.authorization.k8s.io"
-    workload.admin.create(
-        BINDINGS,
-        {
-            "apiVersion": f"{api}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": name},
-            "roleRef": {"apiGroup": api, "kind": "ClusterRole", "name": role},
-            "subjects": [{"apiGroup": api, "kind": "Group", "name": "system:bootstrappers"}],
-        },
     )
 
 

@@ -132,7 +132,7 @@ def test_another_tpm_of_the_vendor_cannot_take_the_name(machines: Machines) -> N
 def test_tpm_with_certificate_and_record_joins(machines: Machines, fleet: Fleet) -> None:
     node = machines.registered(fleet.second)
     assert node.call().status == 0
-    assert csrs.held(node, fleet.management.admin)["basis"] == "Record"
+    assert csrs.held(node, fleet.management.admin)["basis"] == "Registered"
 
 
 def test_a_record_without_certificate_is_not_enough(machines: Machines, fleet: Fleet) -> None:

@@ -1,6 +1,6 @@
 """Claims on real parts: operators change them with kubectl, and Machines are deleted and replaced.
 
-The tests read the commands from docs/operations.md and run them.
+The tests read the commands from docs/operate/endorsement-keys.md and run them.
 """
 
 import shlex
@@ -132,7 +132,7 @@ def test_tpm_of_a_machine_that_is_being_deleted_waits(machines: Machines, fleet:
     assert (held["nodeName"], held["providerID"]) == (successor.name, successor.provider_id)
 
 
-def test_one_tpm_on_record_in_two_clusters_waits_for_an_operator(
+def test_one_registered_tpm_in_two_clusters_waits_for_an_operator(
     machines: Machines, fleet: Fleet
 ) -> None:
     """K1: both claims have a record.
@@ -145,7 +145,7 @@ def test_one_tpm_on_record_in_two_clusters_waits_for_an_operator(
     machines.register(twin)
     script, name = Script(twin), csrs.new_name()
     script.put(name, script.encoded(name))
-    message = csrs.waiting_for(script.client, name, "EndorsementKeyRecordConflict")
+    message = csrs.waiting_for(script.client, name, "EndorsementKeyRegistrationConflict")
     assert node.name not in message
     assert fleet.first.namespace not in message
     ban(fleet, key_of(node, fleet))
@@ -170,4 +170,4 @@ def test_a_key_registered_by_an_operator_joins(machines: Machines, fleet: Fleet,
     script.waiting_for("EndorsementKeyNotRegistered")
     fleet.management.kubectl("create", "--filename=-", stdin=yaml.safe_dump(manifest))
     assert script.attest() == {"Approved": "Attested"}
-    assert csrs.held(node, fleet.management.admin)["basis"] == "Record"
+    assert csrs.held(node, fleet.management.admin)["basis"] == "Registered"

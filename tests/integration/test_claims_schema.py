@@ -1,11 +1,18 @@
 """The shipped custom resource definitions on a real API server."""
 
 import re
+from collections.abc import Callable
 from hashlib import sha256
+from http import HTTPStatus
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from signer.inventory.custom_resources.claim_objects import read_attested_node, read_endorsement_key
+from signer.inventory.custom_resources.key_request_object import read_key_request
 from signer.model import ClusterKey, attested_node_name
+from tests.builders.crd_schema import schema_of, values
 from tests.harness.client import ApiError, Object
 from tests.harness.fleet import Fleet
 
@@ -28,7 +35,7 @@ def endorsement_key(name: str) -> Object:
                 "clusterName": "workload",
                 "nodeName": NODE,
                 "providerID": "test://team-a/node-1",
-                "basis": "Record",
+                "basis": "Registered",
                 "since": "2026-01-02T03:04:05Z",
             }
         },
@@ -106,6 +113,66 @@ def test_attested_node_name_is_a_digest_where_names_are_ambiguous_or_too_long(
         fleet.management.admin.create(path, body)
 
 
+READERS: dict[str, Callable[[Object], object]] = {
+    "attestednodes": read_attested_node,
+    "endorsementkeys": read_endorsement_key,
+    "endorsementkeyrequests": read_key_request,
+}
+
+
+def without_patterns_of_times(schema: Object) -> Object:
+    """Return a schema that leaves times to `format: date-time`."""
+    inner = {k: without_patterns_of_times(v) for k, v in schema.get("properties", {}).items()}
+    relaxed = {**schema, "properties": inner}
+    if "items" in schema:
+        relaxed["items"] = without_patterns_of_times(schema["items"])
+    if schema.get("format") == "date-time":
+        relaxed.pop("pattern", None)
+    return relaxed
+
+
+@pytest.mark.parametrize("plural", READERS)
+@settings(max_examples=40)
+@given(data=st.data())
+def test_signer_reads_what_the_api_server_stores(
+    fleet: Fleet, plural: str, data: st.DataObject
+) -> None:
+    """`notAfter: 0000-01-01T00:00:00Z` was stored, and kept the next owner of a TPM out."""
+    spec = data.draw(values(without_patterns_of_times(schema_of(plural))))
+    kind = {"attestednodes": "AttestedNode", "endorsementkeys": "EndorsementKey"}
+    body = {
+        "apiVersion": "attestation.cluster.x-k8s.io/v1alpha1",
+        "kind": kind.get(plural, "EndorsementKeyRequest"),
+        "metadata": {"name": "ef" * 32},
+        "spec": spec,
+    }
+    scope = "" if plural == "endorsementkeys" else "/namespaces/team-a"
+    if plural == "attestednodes":
+        cluster = ClusterKey(namespace="team-a", name=spec["clusterName"])
+        body["metadata"]["name"] = attested_node_name(cluster, spec["nodeName"])
+    try:
+        stored = fleet.management.admin.create(f"{ATTESTATION}{scope}/{plural}?dryRun=All", body)
+    except ApiError as error:
+        if error.code != HTTPStatus.UNPROCESSABLE_ENTITY:
+            raise
+    else:
+        stored["metadata"].setdefault("resourceVersion", "1")
+        READERS[plural](stored)
+
+
+ODD_TIMES = ("0000-01-01T00:00:00Z", "2026-01-02T03:04:05ZT", "2026-01-02T03:04:05+99:99")
+
+
+@pytest.mark.parametrize("field", ["notAfter", "lastAttested"])
+@pytest.mark.parametrize("text", ODD_TIMES)
+def test_time_that_the_signer_cannot_read_is_refused(fleet: Fleet, field: str, text: str) -> None:
+    body = attested_node(NAME)
+    body["spec"][field] = text
+    with pytest.raises(ApiError, match=rf"422.*spec\.{field}: Invalid value") as caught:
+        fleet.management.admin.create(f"{ATTESTATION}/namespaces/team-a/attestednodes", body)
+    assert "should match" in str(caught.value)
+
+
 def test_registration_must_name_a_machine(fleet: Fleet) -> None:
     """A registration with only a Cluster would be stored and match no Machine."""
     admin, key = fleet.management.admin, endorsement_key("ab" * 32)
@@ -127,7 +194,7 @@ def test_registration_must_name_a_machine(fleet: Fleet) -> None:
 
 KEY_COLUMNS = ["NAME", "HELD BY", "CLUSTER", "REGISTERED FOR", "BANNED", "AGE"]
 NODE_COLUMNS = ["NAMESPACE", "NAME", "NODE", "CLUSTER", "MACHINE", "ATTESTED AGO"]
-NODE_COLUMNS += ["CERTIFICATE UNTIL"]
+NODE_COLUMNS += ["CERTIFICATE UNTIL", "REFUSED"]
 
 
 @pytest.mark.parametrize(

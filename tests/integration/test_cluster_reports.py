@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
@@ -14,6 +15,7 @@ from tests.harness.controlplane import HOST
 from tests.harness.fleet import Fleet
 from tests.harness.process import free_port, wait_until
 from tests.harness.signer import OPT_IN, Signer
+from tests.integration.operator_calls import Operator
 from tests.integration.policies import StoredPolicy, stored_policy
 
 CLUSTERS = "/apis/cluster.x-k8s.io/v1beta2"
@@ -30,10 +32,15 @@ class NewCluster:
     namespace: str
     name: str = "young"
 
+    @property
+    def path(self) -> str:
+        """Return the path of the Cluster."""
+        return f"{CLUSTERS}/namespaces/{self.namespace}/clusters/{self.name}"
+
     def annotate(self, value: str) -> None:
         """Write the opt-in."""
-        path = f"{CLUSTERS}/namespaces/{self.namespace}/clusters/{self.name}"
-        self.fleet.management.admin.patch(path, {"metadata": {"annotations": {ANNOTATION: value}}})
+        metadata = {"annotations": {ANNOTATION: value}}
+        self.fleet.management.admin.patch(self.path, {"metadata": metadata})
 
     def connect(self, *, server: str = "", allowed: bool = True) -> None:
         """Create the kubeconfig Secret, for the first tenant's workload cluster."""
@@ -74,6 +81,9 @@ class NewCluster:
             what=f"the policy's status has the state {state}",
         )
         assert self.policy.condition("ClustersServed")[0] == str(served)
+        operator = Operator(self.fleet, self.fleet.management.admin_config)
+        [row] = operator.list("clusters", "-n", self.namespace)
+        assert row["state"] == (state if row["optedIn"] != "no" else None)
         assert self.metric("cluster_served") == float(served)
         assert self.metric("cluster_reachable") == float(reachable)
         reason = "ClusterServed" if served else state
@@ -103,14 +113,22 @@ def running(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 @pytest.fixture
 def young(fleet: Fleet, running: Signer) -> Iterator[NewCluster]:
     """Make a Cluster that has neither opted in nor any Secret, and a policy for it."""
+    with new_cluster(fleet, running) as cluster:
+        yield cluster
+
+
+@contextmanager
+def new_cluster(fleet: Fleet, signer: Signer) -> Iterator[NewCluster]:
+    """Make a Cluster that has neither opted in nor any Secret, and a policy for it."""
     namespace = f"young-{secrets.token_hex(4)}"
     fleet.management.create_namespace(namespace)
     endpoint = fleet.first.workload.url
     fleet.management.create_cluster(namespace, "young", endpoint=endpoint)
     reference = {"clusterRef": {"namespace": namespace, "name": "young"}}
     with stored_policy(fleet, namespace, reference) as policy:
-        yield NewCluster(fleet, running, policy, namespace)
-    fleet.management.admin.delete(f"{CLUSTERS}/namespaces/{namespace}/clusters/young")
+        cluster = NewCluster(fleet, signer, policy, namespace)
+        yield cluster
+    fleet.management.admin.delete(cluster.path)
 
 
 def test_every_step_to_a_served_cluster_names_the_next_one(young: NewCluster) -> None:
@@ -138,6 +156,27 @@ def test_missing_permission_in_the_workload_cluster_is_reported(young: NewCluste
     young.annotate(CLIENT_SIGNER)
     young.connect(allowed=False)
     young.expect("Forbidden", "forbids the signer to list and watch", reachable=True)
+
+
+def test_namespace_that_is_being_deleted_silences_no_other(
+    fleet: Fleet, running: Signer, young: NewCluster
+) -> None:
+    """It refuses Events, and its Cluster, which a finalizer kept, ended each round of reports."""
+    admin = fleet.management.admin
+    young.expect("NotOptedIn", "set the annotation")
+    # No controller deletes the Cluster.
+    admin.delete(f"/api/v1/namespaces/{young.namespace}")
+    young.annotate(CLIENT_SIGNER)
+    refused = f"/namespaces/{young.namespace}/events: "
+    wait_until(
+        lambda: any(refused in line.get("detail", "") for line in running.lines),
+        what="the namespace refuses an Event",
+    )
+    with new_cluster(fleet, running) as neighbor:
+        neighbor.annotate("cluster.x-k8s.io/kube-apiserver-client-kublet-tpm")
+        neighbor.expect("ClientSignerUnknown", "kublet-tpm is unknown")
+    assert {event["reason"] for event in young.events()} == {"NotOptedIn"}
+    assert young.logged(lambda line: line.get("reason") == "KubeconfigRefused")
 
 
 def test_missing_permission_for_secrets_is_reported(young: NewCluster) -> None:

@@ -2,52 +2,27 @@
 
 import base64
 import secrets
-from hashlib import sha256
-
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
+import shutil
+from pathlib import Path
 
 from common.csr import build_pkcs10, encode_request
 from common.names import CLIENT_SIGNER
 from tests.harness.client import Client, Object
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
-from tests.harness.node import Node
 from tests.harness.pki import ec_key
 from tests.harness.process import wait_until
 from tests.harness.signer import Signer, of_cluster
 from tests.integration import csrs
+from tests.integration.credentials import credential_id, joined, renewed, with_stolen_authority
 from tests.integration.csrs import CSRS
+from tests.integration.machine_events import events
 from tests.integration.scripted_node import Script
-from tests.integration.test_machine_conditions import events
 
 CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
 
 
 REASON = "RequesterCredentialUnknown"
-
-
-def credential_id(pem: bytes) -> str:
-    """Return the ID of a certificate as Kubernetes documents it."""
-    certificate = x509.load_pem_x509_certificate(pem)
-    return f"X509SHA256={sha256(certificate.public_bytes(Encoding.DER)).hexdigest()}"
-
-
-def joined(machines: Machines) -> tuple[Node, str]:
-    """Join a node, and return it with the ID of its certificate."""
-    node = machines.registered()
-    return node, credential_id(node.call().certificate.encode())
-
-
-def renewed(node: Node) -> str:
-    """Renew the certificate of a node, and return the ID of the new one."""
-    assert node.call("renew", "--kubeconfig", str(node.kubeconfig())).status == 0
-    return credential_id(node.call().certificate.encode())
-
-
-def with_stolen_authority(node: Node) -> Client:
-    """Return a client in the name of the node, with a certificate that the signer did not issue."""
-    return node.tenant.workload.client(f"system:node:{node.name}", "system:nodes")
 
 
 def alarms(signer: Signer, *names: str) -> list[str]:
@@ -125,3 +100,22 @@ def test_certificate_of_a_stolen_authority_is_denied_by_policy(
         assert csrs.claim(node, fleet.management.admin)["credentialIDs"] == [first]
         second = renewed(node)
         assert csrs.claim(node, fleet.management.admin)["credentialIDs"] == [first, second]
+
+
+def test_machine_restored_from_a_snapshot_comes_back_with_its_bootstrap_credential(
+    fleet: Fleet, machines: Machines, signer: Signer, tmp_path: Path
+) -> None:
+    """The signer denies the certificate of the snapshot for as long as it is valid."""
+    policy = of_cluster(fleet.first, renewals={"unknownCredential": "Deny"})
+    with signer.with_policies(policy):
+        node, _ = joined(machines)
+        snapshot = shutil.copytree(node.state, tmp_path / "snapshot")
+        renewed(node)
+        third = renewed(node)
+        shutil.rmtree(node.state)
+        shutil.copytree(snapshot, node.state)
+        restored = node.call("renew", "--kubeconfig", str(node.kubeconfig()))
+        assert restored.status == 0, restored.complaint
+        assert REASON in restored.complaint
+        recorded = csrs.claim(node, fleet.management.admin)["credentialIDs"]
+        assert recorded[-1] not in {*recorded[:-1], third}

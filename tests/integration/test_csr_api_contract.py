@@ -4,11 +4,14 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 import pytest
+from cryptography import x509
 
 from authenticator.clock import SystemClock
-from authenticator.errors import Unauthorized
+from authenticator.enroll.trial import require_accepted
+from authenticator.errors import CertificateNotAccepted, CertificateNotYetValid, Unauthorized
 from authenticator.kube.client import KubernetesApi
 from authenticator.model import (
     ApiCredential,
@@ -23,7 +26,7 @@ from authenticator.model import (
 from common.csr import build_pkcs10, encode_request
 from common.names import CLIENT_SIGNER
 from tests.fakes.clock import FakeClock
-from tests.fakes.csr_api import FakeCluster
+from tests.fakes.csr_api import FakeWorkload
 from tests.harness.fleet import Fleet
 from tests.harness.pki import Authority, ec_key
 from tests.harness.workload import WorkloadCluster
@@ -52,7 +55,7 @@ def node_of(authority: Authority) -> KeyPair:
 
 def fake() -> Subject:
     """Return an API server in memory, without a signer."""
-    cluster = FakeCluster(FakeClock(wall_time=time.time()), signer_is_away=True)
+    cluster = FakeWorkload(FakeClock(wall_time=time.time()), signer_is_away=True)
 
     def deny(name: str) -> None:
         cluster.update(replace(cluster.csrs[name], conditions={"Denied": ("R", "M")}))
@@ -132,6 +135,13 @@ def test_filed_request_is_returned_unchanged(subject: Subject) -> None:
     assert subject.ask(subject.bootstrapper).get(request.name) == csr
 
 
+def test_time_is_told_to_any_requester(subject: Subject) -> None:
+    for requester in (subject.bootstrapper, Token(token="unknown.token")):
+        server_time = subject.ask(requester).server_time()
+        assert server_time is not None
+        assert abs(server_time - time.time()) < 60
+
+
 def test_existing_csr_of_a_name_is_kept(subject: Subject) -> None:
     first = filed(subject)
     again = replace(new_request(), name=first.spec.name)
@@ -207,3 +217,19 @@ def test_node_has_permission_for_every_call(subject: Subject) -> None:
 def test_unknown_requester_is_refused(subject: Subject) -> None:
     with pytest.raises(Unauthorized):
         subject.ask(Token(token="abcdef.fedcba9876543210")).self_subject_review()
+
+
+def test_certificate_of_the_future_is_not_taken_for_one_of_another_authority(fleet: Fleet) -> None:
+    """The API server answers 401 to both."""
+    workload = fleet.first.workload
+    subject = real(workload)
+    for authority, error in (
+        (workload.client_authority, CertificateNotYetValid),
+        (Authority.make("another", ec_key()), CertificateNotAccepted),
+    ):
+        begins_in = timedelta(minutes=2 if error is CertificateNotYetValid else -2)
+        issued = authority.client("system:node:later", "system:nodes", backdated=-begins_in)
+        leaf = x509.load_pem_x509_certificate(issued.certificate)
+        pair = KeyPair(certificate=issued.certificate, key=issued.key)
+        with pytest.raises(error):
+            require_accepted(subject.ask(pair), "later", int(leaf.not_valid_before_utc.timestamp()))

@@ -50,6 +50,7 @@ metadata: {name: default}
 spec: {}
 """
 COMMAND_SECONDS = 90
+CHALLENGE_KEYS = "node-attestation-challenge-keys"
 SIGNER_SECRETS = f"/api/v1/namespaces/{SIGNER_NAMESPACE}/secrets"
 
 
@@ -154,9 +155,11 @@ def test_commands_of_the_page_work_in_their_order(
     page: str, workstation: Workstation, node: Node, fleet: Fleet
 ) -> None:
     admin = fleet.management.admin
-    # docs/operations.md deletes them, and the signer creates new ones within a minute.
+    # docs/operate/signer.md deletes them, and the signer creates new ones within a minute.
     wait_until(
-        lambda: bool(admin.list(SIGNER_SECRETS)), what="the challenge keys exist", seconds=90
+        lambda: CHALLENGE_KEYS in {each["metadata"]["name"] for each in admin.list(SIGNER_SECRETS)},
+        what="the challenge keys exist",
+        seconds=90,
     )
     if page not in BEFORE_JOINING:
         path = f"/apis/cluster.x-k8s.io/v1beta2/namespaces/{node.tenant.namespace}/machines"
@@ -171,7 +174,7 @@ def test_commands_of_the_page_work_in_their_order(
 
 
 def test_registered_node_renews_after_its_claims_are_lost(machines: Machines, fleet: Fleet) -> None:
-    """docs/operations.md, Disaster recovery: a restore without claims needs no operator."""
+    """docs/operate/recovery.md: a restore without claims needs no operator."""
     node, management = machines.registered(fleet.first), fleet.management.admin
     assert node.call().status == 0
     key = csrs.claim(node, management)["endorsementKey"]

@@ -3,17 +3,15 @@
 Source: packaging/signer/entry-credential.yaml.
 """
 
-import base64
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import yaml
 
 from common.names import BUILTIN_SERVING_SIGNER, CLIENT_SIGNER, SERVING_SIGNER
-from signer.verify.request import ENTRY_GROUP, ENTRY_USER
+from signer.verify.requests.request import ENTRY_GROUP, ENTRY_USER
 from tests.harness.client import ApiError, Client, Object
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
@@ -22,10 +20,11 @@ from tests.harness.process import wait_until
 from tests.harness.signer import Signer, of_cluster
 from tests.harness.workload import PACKAGING
 from tests.integration import csrs, plain_requests
+from tests.integration.credentials import DAY, hold, let_token_run_out
+from tests.integration.kubeconfigs import administrators_kubeconfig
 from tests.integration.node_join import call, join, whoami
 from tests.integration.operator_calls import Call, Operator, cluster_of
 from tests.integration.scripted_node import Script
-from tests.integration.test_rejoining import DAY, hold, let_token_run_out
 
 CREDENTIAL = str(PACKAGING / "entry-credential.yaml")
 POLICIES = (
@@ -55,25 +54,11 @@ def printed(fleet: Fleet, *, status: int) -> Call:
     calls: list[Call] = []
 
     def has_ended() -> bool:
-        calls.append(operator.call("entry-credential", cluster_of(fleet.second)))
+        calls.append(operator.call("rejoin-kubeconfig", cluster_of(fleet.second)))
         return calls[-1].status == status
 
-    wait_until(has_ended, what=f"entry-credential ends with {status}")
+    wait_until(has_ended, what=f"rejoin-kubeconfig ends with {status}")
     return calls[-1]
-
-
-@contextmanager
-def administrators_kubeconfig(fleet: Fleet) -> Iterator[None]:
-    """Let the Cluster have the kubeconfig that Cluster API writes, with all rights."""
-    tenant, admin = fleet.second, fleet.management.admin
-    path = f"/api/v1/namespaces/{tenant.namespace}/secrets/{tenant.name}-kubeconfig"
-    present = admin.get(path)["data"]
-    given = {"value": base64.b64encode(tenant.workload.admin_config.read_bytes()).decode()}
-    admin.patch(path, {"data": given})
-    try:
-        yield
-    finally:
-        admin.patch(path, {"data": present})
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from tests.harness.machines import Machines
 from tests.harness.node import Node
 from tests.harness.objects import Machine
 from tests.harness.process import wait_until
-from tests.harness.signer import Signer, wait_until_unshared, without_leases
+from tests.harness.signer import Signer
 from tests.integration import csrs
 from tests.integration.scripted_node import Script
 
@@ -76,7 +76,7 @@ def test_a_machine_that_has_a_node_needs_an_operator(machines: Machines, fleet: 
     script.waiting_for("OperatorActionRequired")
     fleet.management.admin.patch(machine, {"metadata": {"annotations": node.registration()}})
     assert script.attest() == {"Approved": "Attested"}
-    assert csrs.held(node, fleet.management.admin)["basis"] == "Record"
+    assert csrs.held(node, fleet.management.admin)["basis"] == "Registered"
 
 
 def test_record_outranks_the_first_use(machines: Machines, fleet: Fleet) -> None:
@@ -106,14 +106,11 @@ def test_one_tpm_joins_only_one_cluster(machines: Machines, fleet: Fleet) -> Non
 
 
 @pytest.fixture
-def replica(fleet: Fleet, believing: Signer, tmp_path: Path) -> Iterator[Signer]:
+def replica(fleet: Fleet, tmp_path: Path) -> Iterator[Signer]:
     """Run a second signer next to the first; both serve both clusters."""
-    with (
-        without_leases(fleet),
-        Signer(fleet, tmp_path / "replica", policy=POLICY) as running,
-    ):
+    replica = Signer(fleet, tmp_path / "replica", policy=POLICY).share_with_no_other()
+    with replica as running:
         running.wait_until_ready()
-        wait_until_unshared(believing, running)
         wait_until(lambda: len(running.states()) >= len(fleet.tenants), what="it serves both")
         yield running
 

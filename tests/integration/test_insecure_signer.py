@@ -25,7 +25,7 @@ from tests.harness.process import wait_until
 from tests.harness.signer import Signer
 from tests.harness.workload import PACKAGING
 from tests.integration import csrs, plain_requests
-from tests.integration.test_entry_credential import administrators_kubeconfig
+from tests.integration.kubeconfigs import administrators_kubeconfig
 
 SCRIPT = PACKAGING.parent / "node/insecure/insecure-kubelet-join"
 MANIFEST = PACKAGING / "insecure-signer.yaml"

@@ -12,7 +12,13 @@ from tests.harness.machines import Machines
 from tests.harness.node import Node
 from tests.harness.programs import PLUGIN
 from tests.integration import csrs, timeouts
-from tests.integration.node_join import join, kubelet_conf, whoami
+from tests.integration.node_join import (
+    join,
+    join_arguments,
+    kubelet_conf,
+    run_plugin,
+    whoami,
+)
 
 pytestmark = pytest.mark.usefixtures("signer")
 
@@ -37,7 +43,7 @@ def test_first_call_after_a_join_is_answered_from_the_cache(machines: Machines) 
     assert whoami(node) == f"system:node:{node.name}"
     assert len(csrs.of_node(node)) == 2
     [record] = (node.state / "runs.jsonl").read_text().splitlines()
-    assert json.loads(record)["purpose"] == "required"
+    assert json.loads(record)["purpose"] == "join"
 
 
 @pytest.mark.parametrize(
@@ -73,6 +79,48 @@ def test_join_killed_before_the_kubeconfig_files_nothing_again(
     kubelet_conf(node).unlink()
     assert join(node).status == 0
     assert len(csrs.of_node(node)) == 2
+
+
+def give_identity(node: Node, provider_id: str) -> str:
+    """Write what the platform says about the machine, and return the flag that makes join ask."""
+    path = node.directory / "identity.yaml"
+    path.write_text(f"{{providerID: '{provider_id}', nodeName: '{node.name}'}}", encoding="utf-8")
+    return f"--provider=file:{path}"
+
+
+def without_identity(arguments: list[str]) -> list[str]:
+    """Return the arguments without the flags that name the machine."""
+    return [word for word in arguments if not word.startswith(("--node-name", "--provider-id"))]
+
+
+def test_reset_host_joins_as_the_machine_that_it_is_now(machines: Machines) -> None:
+    """`kubeadm reset` leaves the state directory, with a valid certificate of the old name."""
+    old = machines.registered()
+    assert join(old).status == 0
+    kubelet_conf(old).unlink()
+    machines.forget(old)
+    reset = Node(old.tenant, f"{old.name}-again", old.tpm, old.directory)
+    reset.give_token(reset.tenant.workload.bootstrap_token())
+    machines.register(reset)
+    joined = join(reset)
+    assert joined.status == 0, joined.complaint
+    assert f"has the certificate of node {old.name}" in joined.complaint
+    assert whoami(reset) == f"system:node:{reset.name}"
+
+
+def test_disk_copied_from_a_node_does_not_act_as_that_node(machines: Machines) -> None:
+    """An image made from a running node has its kubelet.conf and its key."""
+    origin = machines.registered()
+    flag = give_identity(origin, origin.provider_id)
+    assert run_plugin(*without_identity(join_arguments(origin)), flag).status == 0
+    copy = Node(origin.tenant, f"{origin.name}-copy", machines.tpm(), origin.directory)
+    give_identity(copy, copy.provider_id)
+    copy.bootstrap_kubeconfig.unlink()
+    noticed = run_plugin(*without_identity(join_arguments(copy)), flag)
+    assert noticed.status == 2
+    assert f"node {origin.name}, provider ID {origin.provider_id}" in noticed.complaint
+    assert "BootstrapCredentialUnusable" in noticed.complaint
+    assert not (copy.state / "credential.pem").exists()
 
 
 def test_join_without_a_certificate_leaves_no_kubeconfig(machines: Machines) -> None:

@@ -3,19 +3,22 @@
 from collections.abc import Mapping
 from contextlib import closing
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from common.names import PENDING_REASON_ANNOTATION
-from signer.inventory.machine_status import MachineCondition, MachineStatusClient
-from signer.kube.client import ApiClient
-from signer.kube.kubeconfig import parse_kubeconfig
+from signer.inventory.cluster_api.machine_status import MachineCondition, MachineStatusClient
+from signer.kube.transport.client import ApiClient
+from signer.kube.transport.kubeconfig import parse_kubeconfig
 from tests.harness.client import Object
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
-from tests.harness.node import Node
+from tests.harness.node import Node, finished
 from tests.harness.process import wait_until
+from tests.harness.signer import Signer
 from tests.integration import csrs
+from tests.integration.machine_events import events
 from tests.integration.scripted_node import Script
 
 CLUSTER_API = "/apis/cluster.x-k8s.io"
@@ -36,14 +39,6 @@ def wait_for(fleet: Fleet, node: Node, status: str, reason: str) -> None:
         lambda: conditions(machine_of(fleet, node)).get("KubeletAttested") == (status, reason),
         what=f"the Machine has KubeletAttested={status} {reason}",
     )
-
-
-def events(fleet: Fleet, node: Node) -> set[tuple[str, str]]:
-    """Return type and reason of the Events on the Machine of a node."""
-    path = f"/api/v1/namespaces/{node.tenant.namespace}/events"
-    selector = f"involvedObject.kind=Machine,involvedObject.name={node.name}"
-    found = fleet.management.admin.list(path, fieldSelector=selector)
-    return {(event["type"], event["reason"]) for event in found}
 
 
 @pytest.mark.usefixtures("signer")
@@ -86,7 +81,7 @@ def test_ban_ends_the_condition_and_the_next_certificate_restores_it(
     path = f"{csrs.ENDORSEMENT_KEYS}/{digest.removeprefix('sha256:')}"
     fleet.management.admin.patch(path, {"spec": {"banned": {"reason": "stolen"}}})
     wait_for(fleet, node, "False", "EndorsementKeyBanned")
-    fleet.management.admin.patch(path, {"spec": {"banned": None}})
+    fleet.management.admin.patch(f"{path}?fieldManager=kubectl-patch", {"spec": {"banned": None}})
     renewal = ("renew", "--kubeconfig", str(node.kubeconfig()))
     wait_until(lambda: node.call(*renewal).status == 0, what="the node renews its certificate")
     wait_for(fleet, node, "True", "Attested")
@@ -109,6 +104,33 @@ def test_stranger_does_not_change_a_machine_that_has_attested(
     Script(later).waiting_for("EndorsementKeyNotRegistered")
     wait_for(fleet, later, "False", "EndorsementKeyNotRegistered")
     assert conditions(machine_of(fleet, node))["KubeletAttested"] == ("True", "Attested")
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["SIGTERM", "SIGKILL"])
+def test_end_of_the_signer_just_after_certificates_loses_no_condition(
+    fleet: Fleet,
+    signer: Signer,
+    machines: Machines,
+    tmp_path: Path,
+    killed: bool,  # noqa: FBT001 # a parameter of the case
+) -> None:
+    """Two of 42 Machines never became ready. After a SIGKILL, the next signer reports them."""
+    nodes = [machines.registered() for _ in range(6)]
+    signer.stop()
+    try:
+        with Signer(fleet, tmp_path / "first") as first:
+            first.wait_until_ready()
+            calls = [node.start() for node in nodes]
+            assert [finished(call).status for call in calls] == [0] * len(nodes)
+            if killed:
+                first.kill()
+                first.start()
+        for node in nodes if not killed else ():
+            assert conditions(machine_of(fleet, node))["KubeletAttested"] == ("True", "Attested")
+    finally:
+        signer.start()
+    for node in nodes:
+        wait_for(fleet, node, "True", "Attested")
 
 
 def test_condition_is_written_once_next_to_the_status_of_others(
@@ -134,12 +156,14 @@ def test_condition_is_written_once_next_to_the_status_of_others(
             client.write(waits, datetime(2026, 11, 22, 12, tzinfo=UTC))
     status = machine_of(fleet, node)["status"]
     [condition] = [c for c in status["conditions"] if c["type"] == "KubeletAttested"]
+    generation = machine_of(fleet, node)["metadata"]["generation"]
     assert condition == {
         "type": "KubeletAttested",
         "status": "False",
         "reason": "BootstrapNotReady",
         "message": "the bootstrap data is not ready",
         "lastTransitionTime": "2026-11-22T12:00:00Z",
+        "observedGeneration": generation,
     }
     assert before["addresses"] == status["addresses"]
     assert [c for c in status["conditions"] if c != condition] == before["conditions"]

@@ -12,6 +12,7 @@ import pytest
 from authenticator.model import EXCHANGE_TTL_SECONDS
 from tests.harness.client import Object
 from tests.harness.fleet import WorkloadTenant
+from tests.harness.management import NAMESPACE
 from tests.harness.node import Node, finished
 from tests.harness.objects import Machine
 from tests.harness.process import wait_until
@@ -20,9 +21,11 @@ from tests.harness.tpm import SoftwareTpm, TrustDomain
 from tests.harness.tpm_relay import TPM2_QUOTE, Send, TpmRelay
 from tests.integration import csrs, moves
 from tests.integration.audit_log import logged
+from tests.integration.credentials import credential_id
 from tests.integration.moves import Site, TwoSites
-from tests.integration.test_credential_ids import credential_id
 
+LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+OPT_INS = "attestation.cluster.x-k8s.io/opt-in"
 BAN = {"reason": "stolen", "by": "alice", "since": "2026-11-22T09:00:00Z"}
 
 
@@ -36,6 +39,9 @@ def sites(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tw
 def signers(sites: TwoSites, tmp_path: Path) -> Iterator[tuple[Signer, Signer]]:
     """Run a signer on each management cluster; renewals with unknown certificates are denied."""
     policy = {"renewals": {"unknownCredential": "Deny"}}
+    for site in (sites.first, sites.second):
+        # Those of the last test: their Clusters are gone, and had the same authority.
+        site.management.kubectl("delete", "leases", f"--namespace={NAMESPACE}", "--all")
     first, second = (
         Signer(site, tmp_path / name, policy=policy)
         for site, name in ((sites.first, "first"), (sites.second, "second"))
@@ -63,7 +69,7 @@ def node(sites: TwoSites, vendor: TrustDomain, tmp_path: Path) -> Iterator[Node]
 
 
 def create(site: Site, node: Node) -> None:
-    """Create the Cluster, its Secrets, and the Machine of the node with its key on record."""
+    """Create the Cluster, its Secrets, and the Machine of the node with its key registered."""
     management, tenant = site.management, node.tenant
     namespace, name, workload = tenant.namespace, tenant.name, tenant.workload
     management.create_namespace(namespace)
@@ -105,6 +111,7 @@ def test_node_renews_after_a_move_with_the_same_claim(
         "machineUID",
         "notAfter",
         "lastAttested",
+        "renewalDeadline",
         "credentialIDs",
         "lastBootCounters",
     }
@@ -178,3 +185,20 @@ def test_ban_of_a_key_that_the_target_has_already_arrives_before_the_move(
     call = node.call("renew", "--kubeconfig", str(node.kubeconfig()))
     assert call.status == 1
     assert "EndorsementKeyBanned" in call.complaint
+
+
+@pytest.mark.usefixtures("signers")
+def test_opt_in_keeps_its_time_in_a_move(sites: TwoSites, node: Node) -> None:
+    """Nodes that come later never delay the removal of bindings, also after a move."""
+    label = f"{OPT_INS}-seen"
+
+    assert node.call().status == 0
+    moves.adopt(sites.first, node)
+    holder = f"{node.tenant.namespace}/{node.tenant.name}"
+    records = sites.first.management.admin.list(LEASES, labelSelector=OPT_INS)
+    [name] = [r["metadata"]["name"] for r in records if r["spec"]["holderIdentity"] == holder]
+    change = {"metadata": {"labels": {label: "1700000000"}}}
+    sites.first.management.admin.patch(f"{LEASES}/{name}", change)
+    sites.move(node.tenant.namespace, sites.first, sites.second)
+    moved = sites.second.management.admin.get(f"{LEASES}/{name}")
+    assert moved["metadata"]["labels"][label] == "1700000000"

@@ -1,7 +1,6 @@
 """Labels of attested Nodes, on an API server with NodeRestriction."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -13,15 +12,14 @@ from tests.harness.process import wait_until
 from tests.harness.signer import Signer, of_cluster
 from tests.harness.workload import PACKAGING, SIGNER
 from tests.integration import csrs
-from tests.integration.test_credential_policy import client_of
+from tests.integration.credentials import client_of
+from tests.integration.kubelet_nodes import NODES, PREFIX, body_of, labels_of
 
-NODES = "/api/v1/nodes"
-PREFIX = "attestation.cluster.x-k8s.io.node-restriction.kubernetes.io/"
 NO_VALUE = {"sha256": {str(index): ["00" * 32] for index in range(8)}}
 WARN = {"pcrs": {"mode": "Warn", "allowed": NO_VALUE}}
 LABELS = {
     f"{PREFIX}attested": "true",
-    f"{PREFIX}trust-basis": "Record",
+    f"{PREFIX}trust-basis": "Registered",
     f"{PREFIX}policy": "policy-0",
     f"{PREFIX}boot-state": "Mismatch",
 }
@@ -50,18 +48,6 @@ def joined(machines: Machines, fleet: Fleet) -> tuple[Node, Client]:
     node = machines.registered(fleet.first)
     assert node.call().status == 0
     return node, client_of(node)
-
-
-def body_of(node: Node, labels: dict[str, str] | None = None) -> dict[str, Any]:
-    """Return the Node that the kubelet creates."""
-    metadata = {"name": node.name, "labels": labels or {}}
-    return {"metadata": metadata, "spec": {"providerID": node.provider_id}}
-
-
-def labels_of(admin: Client, name: str) -> dict[str, str]:
-    """Return the labels of a Node with the signer's prefix."""
-    labels = admin.get(f"{NODES}/{name}")["metadata"].get("labels", {})
-    return {key: value for key, value in labels.items() if key.startswith(PREFIX)}
 
 
 def wait_for_labels(node: Node, expected: dict[str, str], seconds: float = 60) -> None:

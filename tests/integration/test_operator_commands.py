@@ -3,7 +3,9 @@
 import base64
 import json
 import os
+import secrets
 import shlex
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,16 +14,23 @@ from pathlib import Path
 import pytest
 import yaml
 
-from signer.operator_cli.management import connect
+from signer.operator_cli.management.api import connect
 from tests.harness.client import Object
 from tests.harness.fleet import Fleet, WorkloadTenant
 from tests.harness.machines import Machines
+from tests.harness.management import NAMESPACE
 from tests.harness.node import Node
 from tests.harness.process import wait_until
 from tests.harness.programs import OPERATOR
 from tests.harness.signer import OPT_IN, Signer
 from tests.integration import audit_log, csrs
-from tests.integration.operator_calls import Call, Operator, cluster_of, policy_file
+from tests.integration.operator_calls import (
+    Operator,
+    cluster_of,
+    key_of,
+    policy_file,
+    register,
+)
 from tests.integration.policies import POLICIES, stored_policy
 from tests.integration.scripted_node import Script
 
@@ -37,12 +46,6 @@ def operator(fleet: Fleet) -> Operator:
     return Operator(fleet, fleet.management.admin_config)
 
 
-def key_of(node: Node) -> str:
-    """Return the digest of a node's endorsement key."""
-    [digest] = node.registration().values()
-    return digest.removeprefix("sha256:")
-
-
 def renew(node: Node) -> str:
     """Renew, and return what the node reports."""
     return node.call("renew", "--kubeconfig", str(node.kubeconfig())).complaint
@@ -52,12 +55,6 @@ def spec_of(operator: Operator, node: Node) -> Object:
     """Return the spec of a node's EndorsementKey."""
     spec: Object = operator.fleet.management.admin.get(f"{KEYS}/{key_of(node)}")["spec"]
     return spec
-
-
-def register(operator: Operator, node: Node, *flags: str | Path) -> Call:
-    """Register a node's key for its Machine."""
-    where = ("--cluster", cluster_of(node.tenant), "--machine", node.name)
-    return operator.call("register", *flags, *where)
 
 
 def test_whole_output_of_endorsement_key_registers_the_node(
@@ -70,7 +67,7 @@ def test_whole_output_of_endorsement_key_registers_the_node(
     assert (call.status, call.output) == (0, f"EndorsementKey {key_of(node)}: created\n")
     assert "BEGIN PUBLIC KEY" in spec_of(operator, node)["publicKey"]
     assert node.call().status == 0
-    assert csrs.held(node, operator.fleet.management.admin)["basis"] == "Record"
+    assert csrs.held(node, operator.fleet.management.admin)["basis"] == "Registered"
     assert register(operator, node, pasted).output.endswith(": unchanged\n")
     assert len(spec_of(operator, node)["registeredFor"]) == 1
 
@@ -149,13 +146,17 @@ def test_pending_shows_the_command_that_lets_a_node_go_on(
     node = machines.known()
     script = Script(node)
     script.waiting_for("EndorsementKeyNotRegistered")
-    [request] = [
-        item
-        for item in operator.list("pending", "--cluster", cluster_of(node.tenant))
-        if item["request"] == script.offer
-    ]
+
+    def shown() -> Object:
+        items = operator.list("pending", "--cluster", cluster_of(node.tenant))
+        [request] = [item for item in items if item["request"] == script.offer]
+        return request
+
+    wait_until(lambda: shown()["reason"] != "Pending", what="the signer's reason is shown")
+    request = shown()
     assert (request["kind"], request["node"], request["machine"]) == ("offer", node.name, node.name)
     assert request["endorsementKey"] == key_of(node)
+    assert request["reason"] == "EndorsementKeyNotRegistered"
 
     def approvals() -> list[str]:
         table = operator.call("pending", "-n", node.tenant.namespace).output
@@ -165,7 +166,7 @@ def test_pending_shows_the_command_that_lets_a_node_go_on(
     [command] = approvals()
     words = shlex.split(command)
     assert words[:3] == ["kubectl", "attestation", "approve"]
-    assert operator.call(*words[2:], "--yes").status == 0
+    assert operator.call(*words[2:], key_of(node), "--yes").status == 0
     script.challenge()
     assert not operator.list("pending", "--cluster", cluster_of(operator.fleet.second))
 
@@ -207,17 +208,20 @@ def test_ban_needs_a_confirmation_and_unban_ends_it(machines: Machines, operator
     wait_until(lambda: "EndorsementKeyBanned" in renew(node), what="the node is refused")
     [item] = [i for i in operator.list("nodes") if i["machine"] == node.name]
     assert item["state"] == "Banned"
-    assert operator.call("unban", key_of(node)[:12]).output.endswith(": ban lifted\n")
+    asked = operator.call("unban", key_of(node)[:12])
+    assert (asked.status, asked.output) == (1, "")
+    lifted = operator.call("unban", key_of(node)[:12], "--yes")
+    assert lifted.output.endswith(": ban lifted\n")
     wait_until(lambda: not renew(node), what="the node renews its certificate")
 
 
-def test_key_that_is_not_on_record_is_not_unbanned(operator: Operator) -> None:
-    call = operator.call("unban", "ab" * 32)
+def test_key_that_is_not_registered_is_not_unbanned(operator: Operator) -> None:
+    call = operator.call("unban", secrets.token_hex(32))
     assert call.status == 1
-    assert "is not on record" in call.complaint
+    assert "does not exist" in call.complaint
     call = operator.call("unban", "team-a/workload/no-such-node")
     assert call.status == 1
-    assert "has never attested" in call.complaint
+    assert "holds no endorsement key" in call.complaint
 
 
 def test_release_ends_the_certificates_of_the_former_owner(
@@ -282,7 +286,7 @@ def test_explain_replays_a_live_request(
     assert offer.file(answer, offer.answer(answer)).keys() == {"Approved"}
     undecided = operator.call("explain", answer, *flags)
     assert undecided.status == 3
-    assert "the challenge keys are needed (--challenge-keys)" in undecided.output
+    assert "the challenge keys are needed, see --help" in undecided.output
     decided = operator.call("explain", answer, *flags, "--challenge-keys", "-o", "json")
     assert decided.status == 0
     assert decided.document["requests"][0]["verdict"] == "would be certified"
@@ -309,28 +313,25 @@ def test_policy_check_compares_the_file_with_the_clusters(
     assert "mode" in call.complaint
 
 
-def test_policy_objects_are_checked_and_used_by_explain(
+def test_policy_objects_are_not_used_by_explain_while_the_signer_has_a_file(
     machines: Machines, operator: Operator, fleet: Fleet
 ) -> None:
+    """`explain` said PolicyMissing for a request that was denied with EndorsementKeyBanned."""
     node = machines.known()
     offer = Script(node)
     offer.waiting_for("EndorsementKeyNotRegistered")
-    flags = ("explain", offer.offer, "--cluster", cluster_of(node.tenant))
-    with stored_policy(fleet, "everything", {}):
-        [policy] = operator.list("policy", "check")
-        assert policy["policy"] == "everything"
-        assert {cluster_of(t) for t in fleet.tenants} <= set(policy["clusters"])
-        assert "would wait: EndorsementKeyNotRegistered" in operator.call(*flags).output
-        reference = {"namespace": node.tenant.namespace, "name": node.tenant.name}
-        with stored_policy(fleet, "misspelt", {"clusterRef": reference, "trsut": "Certified"}):
-            check, explained = operator.call("policy", "check"), operator.call(*flags)
-    assert check.status == 1
-    assert "is invalid: spec.trsut" in check.output
-    assert f"Cluster {cluster_of(node.tenant)} gets no certificate: PolicyInvalid" in (
-        check.complaint
-    )
-    assert explained.status == 3
-    assert "PolicyInvalid" in explained.output
+    with stored_policy(fleet, "for-later", {}):
+        check = operator.call("policy", "check", "-o", "json")
+        flags = ("--cluster", cluster_of(node.tenant))
+        explained = operator.call("explain", offer.offer, *flags)
+        doctor = operator.call("doctor", *flags, "-o", "json")
+    assert (check.status, check.items[0]["policy"]) == (0, "for-later")
+    assert {cluster_of(t) for t in fleet.tenants} <= set(check.items[0]["clusters"])
+    assert "warning: the signer has its policies in a file" in check.complaint
+    assert (explained.status, explained.output) == (1, "")
+    assert "the signer has its policies in a file" in explained.complaint
+    found = {i["object"]: i["result"] for i in doctor.items if i["check"] == "policies"}
+    assert found == {NAMESPACE: "ok", "for-later": "warning"}
 
 
 def test_learned_values_are_added_to_a_policy(
@@ -341,17 +342,25 @@ def test_learned_values_are_added_to_a_policy(
         assert node.call().status == 0
         audit_log.logged(signer, node, "issued")
     # No policy names this Cluster, so that only this test uses it.
-    spec = {"clusterRef": {"namespace": "none", "name": "none"}}
+    allowed = {"sha256": {str(index): ["ab" * 32] for index in range(8)}}
+    spec = {
+        "clusterRef": {"namespace": "none", "name": "none"},
+        "pcrs": {"mode": "Warn", "allowed": allowed},
+    }
     flags = ("--cluster", cluster_of(nodes[0].tenant), "--add-to", "learning")
     with stored_policy(fleet, "learning", spec):
-        for count, node in enumerate(nodes, 1):
+        for count, node in enumerate(nodes, 2):
             call = operator.call("learn", "--log", signer.log, "--node", node.name, *flags)
             assert call.status == 0, call
+            assert "and the policy is for none/none: it allows their values there too" in (
+                call.complaint
+            )
             policy = tmp_path / "policy.yaml"
             policy.write_text(call.output, encoding="utf-8")
             fleet.management.kubectl("replace", "-f", str(policy))
             stored = fleet.management.admin.get(f"{POLICIES}/learning")["spec"]
             assert stored["clusterRef"] == spec["clusterRef"]
+            assert stored["pcrs"]["mode"] == "Warn"
             assert all(
                 len(values) == count
                 for by_index in stored["pcrs"]["allowed"].values()
@@ -394,9 +403,9 @@ current-context: x
 """
     with another_cluster(fleet, hostile) as name:
         clusters = {
-            f"{item['namespace']}/{item['name']}": item for item in operator.list("clusters")
+            f"{item['namespace']}/{item['cluster']}": item for item in operator.list("clusters")
         }
-        check = operator.call("check", "--cluster", name, "-o", "json")
+        check = operator.call("doctor", "--cluster", name, "-o", "json")
     assert not proof.exists()
     reason = "the kubeconfig Secret is refused: the user has exec, which is not accepted"
     assert clusters[name]["apiServer"] == reason
@@ -425,7 +434,7 @@ def administrators_kubeconfig(fleet: Fleet, tenant: WorkloadTenant) -> Iterator[
 def test_check_finds_rights_that_avoid_the_attestation(operator: Operator, fleet: Fleet) -> None:
     tenant = fleet.second
     admin = tenant.workload.admin
-    flags = ("check", "--cluster", cluster_of(tenant))
+    flags = ("doctor", "--cluster", cluster_of(tenant))
     rbac = "/apis/rbac.authorization.k8s.io/v1"
     rule = {
         "verbs": ["impersonate:arbitrary-node"],
@@ -457,7 +466,7 @@ def test_check_finds_a_binding_that_approves_without_attestation(
     role = "system:certificates.k8s.io:certificatesigningrequests:nodeclient"
     bind(tenant, "forgotten", role=role)
     try:
-        call = operator.call("check", "--cluster", cluster_of(tenant))
+        call = operator.call("doctor", "--cluster", cluster_of(tenant))
     finally:
         tenant.workload.admin.delete(
             "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/forgotten"
@@ -488,7 +497,7 @@ def bind(tenant: WorkloadTenant, name: str, *, role: str) -> None:
 def test_check_with_the_signers_kubeconfig_says_what_it_cannot_see(
     operator: Operator, fleet: Fleet
 ) -> None:
-    call = operator.call("check", "--cluster", cluster_of(fleet.first), "-o", "json")
+    call = operator.call("doctor", "--cluster", cluster_of(fleet.first), "-o", "json")
     assert call.status == 3, call
     [unknown] = [item for item in call.items if item["result"] == "unknown"]
     assert unknown["message"].startswith("ClusterRoles cannot be listed")
@@ -503,7 +512,7 @@ def test_check_finds_a_typing_error_in_the_opt_in(operator: Operator, fleet: Fle
         annotations={"attestation.cluster.x-k8s.io/client_signer": "any"},
     )
     try:
-        call = operator.call("check", "--cluster", f"{fleet.first.namespace}/{name}", "-o", "json")
+        call = operator.call("doctor", "--cluster", f"{fleet.first.namespace}/{name}", "-o", "json")
     finally:
         fleet.management.admin.delete(f"{CLUSTERS.format(fleet.first.namespace)}/{name}")
     assert call.status == 1
@@ -534,6 +543,38 @@ def test_status_counts_and_kubectl_finds_the_plugin(machines: Machines, operator
     complete = [str(kubectl), "__complete", "attestation", "ban", "--re"]
     done = subprocess.run(complete, env={"PATH": path}, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["--reason", ":4"]
+
+
+def test_dead_signer_is_shown_with_the_time_since_when(operator: Operator, signer: Signer) -> None:
+    """`status`, `clusters` and `doctor` looked the same with a signer and without one."""
+    signer.wait_until_ready()
+    assert operator.call("status", "-o", "json").document["signer"] == "Running"
+    signer.kill()
+    try:
+        # Its Lease stays, and is the only trace.
+        wait_until(
+            lambda: operator.call("status", "-o", "json").document["signer"] == "NotRunning",
+            what="the Lease of the signer is old",
+        )
+        status, table = operator.call("status", "-o", "json"), operator.call("clusters")
+        since = f"no replica serves since {status.document['signerLastRenewal']} ("
+        assert since in status.complaint
+        assert since in table.complaint
+        [opted_in] = [line for line in table.output.splitlines() if line.startswith("team-a")]
+        assert opted_in.split()[2:4] == ["yes", "NoReplica"]
+        doctor = operator.call("doctor", "--cluster", "team-a/workload", "-o", "json")
+        assert doctor.status == 1
+        [finding] = [item for item in doctor.items if item["check"] == "signer"]
+        assert finding["message"].startswith(since)
+        assert "docs/runbooks/signer-absent.md" in finding["nextStep"]
+        problems = operator.call("problems", "--cluster", "team-a/workload", "-o", "json")
+        assert problems.status == 1
+        [row] = [item for item in problems.items if item["problem"] == "Unserved"]
+        assert (row["reason"], row["nextStep"]) == ("NoReplica", finding["nextStep"])
+    finally:
+        signer.start()
+        signer.wait_until_ready()
+    assert operator.call("status", "-o", "json").document["signer"] == "Running"
 
 
 def kubeconfig_with(operator: Operator, path: Path, user: object) -> Operator:
@@ -595,6 +636,40 @@ def script(path: Path, line: str) -> Path:
     path.write_text(f"#!/bin/sh\n{line}\n", encoding="utf-8")
     path.chmod(0o755)
     return path
+
+
+def test_dry_run_stores_nothing_and_is_refused_as_the_write_would_be(
+    machines: Machines, operator: Operator
+) -> None:
+    node = machines.known()
+    call = register(operator, node, f"sha256:{key_of(node)}", "--dry-run=server")
+    assert call.output == f"EndorsementKey {key_of(node)}: created (server dry run)\n"
+    assert key_of(node) not in recorded_keys(operator)
+    call = register(operator, node, f"sha256:{key_of(node)}", "--dry-run=server", "--as=intern")
+    assert call.status == 3
+    assert 'User "intern" cannot get resource "endorsementkeys"' in call.complaint
+
+
+def test_watch_prints_a_node_when_it_attests(machines: Machines, operator: Operator) -> None:
+    node = machines.registered()
+    flags = ("nodes", "--cluster", cluster_of(node.tenant), "-o", "name", "--watch")
+    with subprocess.Popen(
+        [OPERATOR, *flags],
+        env={"PATH": os.defpath, "KUBECONFIG": str(operator.kubeconfig)},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as watch:
+        try:
+            assert watch.stdout is not None
+            waiting = f"machine.cluster.x-k8s.io/{node.name}\n"
+            assert waiting in iter(watch.stdout.readline, "")
+            assert node.call().status == 0
+            name = f"attestednode.attestation.cluster.x-k8s.io/{node.name}.{node.tenant.name}\n"
+            assert name in iter(watch.stdout.readline, "")
+            watch.send_signal(signal.SIGINT)
+            assert watch.wait(60) == 130
+        finally:
+            watch.kill()
 
 
 def test_user_without_permission_learns_what_is_missing(

@@ -112,7 +112,7 @@ def test_quote_of_a_missing_bank_is_refused(machines: Machines, fleet: Fleet) ->
     selection, extra_data = script.challenge().pcrs, script.extra_data(name)
     with open_tpm(script.node.tpm.tcti, deadline=seconds()) as tpm:
         assert isinstance(tpm, TpmAttestor)
-        with tpm._attestation_key() as key:
+        with tpm._own_attestation_key() as key:
             quoted = tpm._commands.quote(key, selection, extra_data)
     answer = script.reply(quote=quoted.attest, signature=quoted.signature)
     answer = replace(answer, pcrs={"sha384": {}})

@@ -90,7 +90,7 @@ def test_node_joins_with_the_key_that_the_platform_knows(
 ) -> None:
     cloud.launch(node)
     assert node.call().status == 0
-    assert csrs.held(node, fleet.management.admin)["basis"] == "Record"
+    assert csrs.held(node, fleet.management.admin)["basis"] == "Registered"
 
 
 def test_another_tpm_than_the_platform_knows_is_denied(

@@ -1,25 +1,24 @@
 """Policies as objects of the management cluster, read by a running signer without a file."""
 
-from collections.abc import Iterator
-
 import pytest
 import yaml
 
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
+from tests.harness.management import NAMESPACE
 from tests.harness.process import wait_until
 from tests.harness.signer import Signer, of_cluster, opt_in
+from tests.integration.operator_calls import Operator, call_operator, cluster_of
 from tests.integration.policies import stored_policy
+from tests.integration.scripted_node import Script
 
 
 @pytest.fixture(scope="module")
-def running(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Signer]:
+def running(fleet: Fleet, object_signer: Signer) -> Signer:
     """Run a signer whose policies are objects, for two Clusters that have opted in."""
     for tenant in fleet.tenants:
         opt_in(fleet, tenant)
-    with Signer(fleet, tmp_path_factory.mktemp("signer")).use_policy_objects() as signer:
-        signer.wait_until_ready()
-        yield signer
+    return object_signer
 
 
 def logged(signer: Signer, event: str, **fields: object) -> bool:
@@ -35,8 +34,13 @@ def test_policy_object_is_in_force_and_shows_its_clusters(fleet: Fleet, machines
         policy.wait_for("ClustersServed", "True", "AllServed")
         status = policy.status
         assert (status["selectedClusters"], status["servedClusters"]) == (1, 1)
-        assert policy.state_of(tenant) == "Served"
+        policy.wait_for_state(tenant, "Served")
         assert status["activeGeneration"] == status["observedGeneration"] == 1
+        # The client certificate of the test's kubeconfig is valid for two days.
+        command = f"kubectl attestation kubeconfig {cluster_of(tenant)}"
+        wait_until(
+            lambda: ("Expiring", command) in problems(fleet), what="the kubeconfig is a problem"
+        )
         node = machines.registered(tenant)
         assert node.call().status == 0
         shown = fleet.management.kubectl("get", "kap", "objects-good").splitlines()
@@ -58,11 +62,49 @@ def test_invalid_change_leaves_the_last_valid_version_in_force(
         message = policy.wait_for("Ready", "False", "PolicyInvalid")
         assert message == "spec.certficate: unknown key; generation 2 stays in force"
         assert policy.status["activeGeneration"] == 2
-        assert policy.state_of(tenant) == "Served"
+        policy.wait_for_state(tenant, "Served")
         assert logged(running, "policy is invalid", policy="objects-changed", alarm=True)
         policy.replace(of_cluster(tenant))
         policy.wait_for("Ready", "True", "InForce")
         assert policy.status["activeGeneration"] == 4
+
+
+def problems(fleet: Fleet) -> list[tuple[str, str]]:
+    """Return what `problems` lists, with the next command."""
+    items = call_operator(fleet.management.admin_config, "problems", "-o", "json").items
+    return [(item["problem"], item["nextStep"]) for item in items]
+
+
+def refused_policies(fleet: Fleet) -> set[str]:
+    """Return the objects of the problems with policies that `doctor` finds."""
+    items = call_operator(fleet.management.admin_config, "doctor", "-o", "json").items
+    wrong = [i for i in items if (i["check"], i["result"]) == ("policies", "problem")]
+    return {item["object"] for item in wrong}
+
+
+@pytest.mark.usefixtures("running")
+def test_commands_read_the_policy_objects(fleet: Fleet, machines: Machines) -> None:
+    node = machines.known()
+    cluster = cluster_of(node.tenant)
+    offer = Script(node)
+    operator = Operator(fleet, fleet.management.admin_config)
+    explain = ("explain", offer.offer, "--cluster", cluster)
+    offer.waiting_for("PolicyMissing")
+    assert "would wait: PolicyMissing" in operator.call(*explain).output
+    with stored_policy(fleet, "everything", {}) as policy:
+        policy.wait_for("Ready", "True", "InForce")
+        assert "would wait: EndorsementKeyNotRegistered" in operator.call(*explain).output
+        reference = {"namespace": node.tenant.namespace, "name": node.tenant.name}
+        misspelt = {"clusterRef": reference, "trsut": "Certified"}
+        with stored_policy(fleet, "misspelt", misspelt) as wrong:
+            wrong.wait_for("Ready", "False", "PolicyInvalid")
+            check, explained = operator.call("policy", "check"), operator.call(*explain)
+            assert refused_policies(fleet) == {"misspelt"}
+    assert check.status == 1
+    assert "is invalid: spec.trsut" in check.output
+    assert f"Cluster {cluster} gets no certificate: PolicyInvalid" in check.complaint
+    assert explained.status == 3
+    assert "PolicyInvalid" in explained.output
 
 
 @pytest.mark.usefixtures("running")
@@ -75,7 +117,7 @@ def test_policy_with_missing_authorities_is_refused_and_read_again(
     with stored_policy(fleet, "objects-certified", spec) as policy:
         message = policy.wait_for("Ready", "False", "PolicyInvalid")
         assert message == f"{file}: No such file or directory; its Clusters wait"
-        assert policy.state_of(fleet.first) == "PolicyInvalid"
+        policy.wait_for_state(fleet.first, "PolicyInvalid")
         assert "activeGeneration" not in policy.status
         file.write_bytes(machines.vendor.root)
         policy.wait_for("Ready", "True", "InForce")
@@ -95,8 +137,8 @@ def test_two_policies_for_one_cluster_are_a_conflict_that_both_show(fleet: Fleet
                     f"{first.namespace}/{first.name}: the policies objects-all, objects-one"
                     " are for this Cluster: change all but one"
                 )
-                assert policy.state_of(first) == "PolicyConflict"
-            assert wide.state_of(second) == "Served"
+                policy.wait_for_state(first, "PolicyConflict")
+            wide.wait_for_state(second, "Served")
         wide.wait_for("Ready", "True", "InForce")
 
 
@@ -152,7 +194,9 @@ def test_changed_policy_file_is_in_force_without_a_restart(
         signer.write_policy(yaml.safe_dump({**document, "spec": {"nameReuse": "Never"}}))
         wait_until(lambda: logged(signer, "policy file is invalid", alarm=True), what="the refusal")
         assert not logged(signer, "policies in force", policies=["changed"])
+        wait_until(lambda: NAMESPACE in refused_policies(fleet), what="doctor finds the file")
         signer.write_policy(yaml.safe_dump(document))
         wait_until(
             lambda: logged(signer, "policies in force", policies=["changed"]), what="the change"
         )
+        wait_until(lambda: NAMESPACE not in refused_policies(fleet), what="doctor finds no file")

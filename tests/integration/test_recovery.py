@@ -1,4 +1,4 @@
-"""What operators lose and restore: docs/operations.md, Disaster recovery."""
+"""What operators lose and restore: docs/operate/recovery.md."""
 
 import os
 import subprocess
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.harness.api_relay import relay
 from tests.harness.client import Client
 from tests.harness.documentation import blocks
 from tests.harness.fleet import Fleet, WorkloadTenant
@@ -14,18 +15,19 @@ from tests.harness.management import NAMESPACE
 from tests.harness.node import Node
 from tests.harness.signer import Signer
 from tests.integration import csrs
+from tests.integration.credentials import joined, renewed
 from tests.integration.scripted_node import Script
-from tests.integration.test_credential_ids import joined, renewed
 
+PAGE = "docs/operate/recovery.md"
 CHALLENGE_KEYS = f"/api/v1/namespaces/{NAMESPACE}/secrets/node-attestation-challenge-keys"
 
 
 def run_block(fleet: Fleet, directory: Path, command: str) -> None:
-    """Run the commands of docs/operations.md with this text, as an operator."""
+    """Run the commands of docs/operate/recovery.md with this text, as an operator."""
     [block] = [
         block
         for block in blocks()
-        if block.page == "docs/operations.md" and block.marker == "run" and command in block.text
+        if block.page == PAGE and block.marker == "run" and command in block.text
     ]
     subprocess.run(
         ["bash", "-euo", "pipefail", "-c", block.script],
@@ -132,3 +134,54 @@ def test_nodes_join_after_etcd_of_their_cluster_was_restored(
     workload.restore()
     assert machines.registered().call().status == 0
     assert "API server went back to an earlier state" in [line["event"] for line in signer.lines]
+
+
+def test_restored_management_cluster_whose_versions_have_passed_is_listed_again(
+    fleet: Fleet, machines: Machines, signer: Signer, tmp_path: Path
+) -> None:
+    """A node got a certificate for its Machine, which the restore had taken away.
+
+    A watch went on from a version that the restored API server has reached by other writes.
+    """
+    management = fleet.management
+    signer.stop()
+    try:
+        with relay(management, tmp_path / "relay") as between:
+            kubeconfig = management.signer_kubeconfig().replace(management.url, between.url)
+            management.back_up()
+            with Signer(fleet, tmp_path / "signer", kubeconfig=kubeconfig) as through:
+                through.wait_until_ready()
+                script, name = Script(machines.registered()), csrs.new_name()
+                answer = script.encoded(name)
+                reached = latest_version(management.admin)
+                between.away = True
+                between.cut()
+                management.restore()
+                assert latest_version(management.admin) < reached, "the Machine is gone"
+                pass_version(management.admin, reached)
+                script.put(name, answer)
+                between.away = False
+                csrs.waiting_for(script.client, name, "MachineNotFound")
+                assert csrs.certificate(script.client, name) == b""
+                events = [line["event"] for line in through.lines]
+                assert "management cluster is listed again" in events
+                assert "API server went back to an earlier state" not in events
+                assert machines.registered().call().status == 0
+    finally:
+        signer.start()
+
+
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+def latest_version(admin: Client) -> int:
+    """Return the present resource version of an API server."""
+    return int(admin.get(f"{CONFIG_MAPS}?limit=1")["metadata"]["resourceVersion"])
+
+
+def pass_version(admin: Client, version: int) -> None:
+    """Write objects until a resource version is the past."""
+    number = 0
+    while latest_version(admin) <= version:
+        admin.create(CONFIG_MAPS, {"metadata": {"name": f"passing-{number}"}})
+        number += 1

@@ -5,12 +5,19 @@ from dataclasses import replace
 import pytest
 
 from common import evidence
+from common.challenge import Challenge, decode_challenge
 from common.csr import encode_request
+from common.names import CHALLENGE_ANNOTATION
+from tests.harness.client import Client, Object
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
 from tests.harness.node import Node
 from tests.harness.objects import Machine
+from tests.harness.process import wait_until
+from tests.harness.signer import Signer
+from tests.harness.workload import CERTIFICATES
 from tests.integration import csrs
+from tests.integration.credentials import client_of
 from tests.integration.scripted_node import Script
 from tests.integration.timeouts import enough
 
@@ -22,6 +29,39 @@ def require_kept_waiting(node: Node, reason: str) -> None:
     enough(node.call, lambda end: reason in end.complaint)
 
 
+class DeceivedNode(Script):
+    """A node whose watch shows its offer with the challenge that an attacker wrote there."""
+
+    shown: Object
+
+    def challenge(self) -> Challenge:
+        """Return the challenge that the node sees."""
+        return decode_challenge(self.shown["metadata"]["annotations"][CHALLENGE_ANNOTATION])
+
+
+@pytest.fixture(scope="module")
+def controller(fleet: Fleet) -> Client:
+    """Return a client that may write the status of CSRs and delete them, and no more."""
+    workload, name = fleet.first.workload, "csr-controller"
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    rights = {"certificatesigningrequests": "delete", "certificatesigningrequests/status": "patch"}
+    rules = [
+        {"apiGroups": [CERTIFICATES], "resources": [resource], "verbs": [verb]}
+        for resource, verb in rights.items()
+    ]
+    workload.admin.create(f"{rbac}/clusterroles", {"metadata": {"name": name}, "rules": rules})
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+    user = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}
+    binding = {"metadata": {"name": name}, "roleRef": role, "subjects": [user]}
+    workload.admin.create(f"{rbac}/clusterrolebindings", binding)
+    client = workload.client(name)
+    wait_until(
+        lambda: client.may("delete", "certificatesigningrequests", group=CERTIFICATES),
+        what="the API server applies the role of the controller",
+    )
+    return client
+
+
 def test_scripted_answer_is_certified(machines: Machines) -> None:
     """The good case for all tests below."""
     script, answer_name = Script(machines.registered()), csrs.new_name()
@@ -29,7 +69,7 @@ def test_scripted_answer_is_certified(machines: Machines) -> None:
 
 
 def test_wrong_endorsement_key(machines: Machines) -> None:
-    """E2: the Machine has another TPM on record."""
+    """E2: the Machine has another registered TPM."""
     victim = machines.registered()
     intruder = machines.power_on(name=victim.name)
     call = intruder.call()
@@ -87,6 +127,49 @@ def test_answer_copied_to_the_other_cluster(machines: Machines, fleet: Fleet) ->
     assert csrs.decided(thief, copy) == {"Denied": "AnswerNotBound"}
 
 
+def test_quote_for_the_challenge_of_an_attackers_offer(
+    machines: Machines, controller: Client
+) -> None:
+    """Q2: the attacker exchanged the challenge, and takes over the quote for its own request.
+
+    Its offer has its own key, and the public keys of the node's TPM. It may write and delete CSRs,
+    as some controllers may, but it may neither approve nor sign them.
+    """
+    node = machines.registered()
+    victim, attacker = DeceivedNode(node), Script(node)
+    stolen = attacker.annotation(CHALLENGE_ANNOTATION)
+    exchanged = {"metadata": {"annotations": {CHALLENGE_ANNOTATION: stolen}}}
+    victim.annotation(CHALLENGE_ANNOTATION)
+    victim.shown = controller.patch(f"{csrs.CSRS}/{victim.offer}/status", exchanged)
+
+    name = csrs.new_name()
+    answer = victim.answer(name)
+    assert victim.file(name, answer) == {"Denied": "AnswerNotBound"}
+    controller.delete(f"{csrs.CSRS}/{name}")
+    uid = attacker.client.get(f"{csrs.CSRS}/{attacker.offer}")["metadata"]["uid"]
+    taken_over = replace(answer, challenge=replace(answer.challenge, uid=uid))
+    assert attacker.file(name, taken_over) == {"Denied": "AnswerNotBound"}
+    assert Script(node).attest() == {"Approved": "Attested"}
+
+
+def test_challenge_that_is_overwritten_all_the_time_is_corrected_after_pauses(
+    machines: Machines, controller: Client, signer: Signer
+) -> None:
+    """The node gets its challenge when the attacker has stopped."""
+    script = Script(machines.registered())
+    script.challenge()
+    for number in range(300):
+        forged = {"metadata": {"annotations": {CHALLENGE_ANNOTATION: f"forged {number}"}}}
+        controller.patch(f"{csrs.CSRS}/{script.offer}/status", forged)
+    verdicts = [line["outcome"] for line in signer.verdicts(script.offer)]
+    assert 1 <= len(verdicts) < 10
+    wait_until(
+        lambda: not script.annotation(CHALLENGE_ANNOTATION).startswith("forged"),
+        what=f"{script.offer} has a challenge again",
+    )
+    assert script.attest() == {"Approved": "Attested"}
+
+
 def test_other_usages_and_lifetime(machines: Machines) -> None:
     """Q2: the other fields of the CSR's spec are bound as well."""
     script, answer_name = Script(machines.registered()), csrs.new_name()
@@ -98,7 +181,7 @@ def test_other_usages_and_lifetime(machines: Machines) -> None:
 
 
 def test_request_for_another_nodes_name_is_denied(machines: Machines) -> None:
-    """M3: a machine with its own TPM on record requests the name of another machine."""
+    """M3: a machine with its own registered TPM requests the name of another machine."""
     victim, intruder = machines.registered(), machines.registered()
     intruder.name = victim.name
     call = intruder.call()
@@ -106,17 +189,10 @@ def test_request_for_another_nodes_name_is_denied(machines: Machines) -> None:
     assert "NodeNameMismatch" in call.complaint
 
 
-def test_node_that_renews_under_another_name(machines: Machines, fleet: Fleet) -> None:
+def test_node_that_renews_under_another_name(machines: Machines) -> None:
     """M5: a node's certificate is valid only for the node's own name."""
     victim, intruder = machines.registered(), machines.registered()
-    credential = intruder.call().credential
-    directory = intruder.directory
-    (directory / "node.crt").write_text(credential["clientCertificateData"])
-    (directory / "node.key").write_text(credential["clientKeyData"])
-    workload = fleet.first.workload
-    client = replace(
-        workload.admin, certificate=(directory / "node.crt", directory / "node.key"), token=None
-    )
+    client = client_of(intruder)
     script = Script(victim)
     request = encode_request(script.pkcs10, evidence.encode_attestation_data(script.offered))
     assert csrs.decided(client, csrs.file(client, request)) == {"Denied": "RequesterNameMismatch"}
@@ -128,7 +204,7 @@ def test_one_tpm_for_two_machines(machines: Machines) -> None:
     assert node.call().status == 0
     twin = machines.power_on(tpm=node.tpm)
     machines.register(twin, Machine(twin.name))
-    require_kept_waiting(twin, "EndorsementKeyRecordConflict")
+    require_kept_waiting(twin, "EndorsementKeyRegistrationConflict")
 
 
 def test_machine_without_a_record_waits(machines: Machines, fleet: Fleet) -> None:

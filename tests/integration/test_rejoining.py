@@ -3,28 +3,20 @@
 import base64
 import shutil
 import time
-from dataclasses import replace
-from datetime import UTC, datetime
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.serialization import Encoding
 
-from authenticator.model import KeyPair
-from authenticator.state import credential
-from common.csr import node_subject
 from tests.harness import kubeconfig
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
 from tests.harness.node import Call, Node
-from tests.harness.pki import Authority, ec_key, key_pem
+from tests.harness.pki import Authority, ec_key
 from tests.integration import csrs
+from tests.integration.credentials import DAY, hold, let_token_run_out
 from tests.integration.node_join import call, join, kubelet_conf, whoami
 
 pytestmark = pytest.mark.usefixtures("signer")
 
-DAY = 24 * 3600
 NEW_TOKEN = "kubeadm token create"
 
 
@@ -37,38 +29,9 @@ def node(machines: Machines) -> Node:
     return joined_node
 
 
-def let_token_run_out(node: Node) -> None:
-    """Leave it a token that the API server does not know, like one deleted at its expiry."""
-    node.give_token("abcdef.0123456789abcdef")
-
-
 def give_new_token(node: Node) -> None:
     """Do the step that the line names."""
     node.give_token(node.tenant.workload.bootstrap_token())
-
-
-def hold(node: Node, authority: Authority, began: float, ends: float) -> None:
-    """Give the node another certificate, of this authority and for this time."""
-    key = ec_key()
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(node_subject(node.name))
-        .issuer_name(authority.certificate.subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(datetime.fromtimestamp(began, UTC))
-        .not_valid_after(datetime.fromtimestamp(ends, UTC))
-        .sign(authority.key, hashes.SHA256())
-    )
-    path = node.state / "credential.pem"
-    replaced = replace(
-        credential.decode(path.read_bytes()),
-        key_pair=KeyPair(certificate=certificate.public_bytes(Encoding.PEM), key=key_pem(key)),
-        not_before=int(began),
-        not_after=int(ends),
-        received_at=int(began),
-    )
-    path.write_bytes(credential.encode(replaced))
 
 
 def the_line(ended: Call, status: int) -> str:
@@ -122,7 +85,7 @@ def test_new_image_on_the_same_machine(node: Node, fleet: Fleet) -> None:
 
 
 def test_new_image_on_another_mainboard_is_refused(node: Node, machines: Machines) -> None:
-    """E2: the signer's reason leads the operator to the step, see docs/operations.md."""
+    """E2: the reason leads the operator to the step in docs/operate/endorsement-keys.md."""
     other = machines.power_on(name=node.name, tpm=machines.power_on().tpm)
     other.provider_id = node.provider_id
     line = the_line(join(other), 1)

@@ -1,23 +1,32 @@
 """Replicas share the Clusters: each is served by one, and taken over from one that ends."""
 
+import os
+import random
 import secrets
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
 
 import pytest
 
-from signer.kube.client import ApiClient
-from signer.kube.kubeconfig import parse_kubeconfig
-from signer.kube.leases import LeaseClient
-from tests.harness.fleet import Fleet
+from signer.kube.leases import Lease, LeaseClient, format_micro_time
+from signer.kube.transport.client import ApiClient
+from signer.kube.transport.kubeconfig import parse_kubeconfig
+from tests.harness import pki
+from tests.harness.api_relay import ApiRelay, relay
+from tests.harness.client import Client
+from tests.harness.clocks import shifted
+from tests.harness.fleet import Fleet, WorkloadTenant
 from tests.harness.machines import Machines
-from tests.harness.management import NAMESPACE
+from tests.harness.management import NAMESPACE, ManagementCluster
 from tests.harness.process import wait_until
 from tests.harness.signer import OPT_IN, Signer, opt_in, wait_until_unshared, without_leases
+from tests.integration import csrs
 from tests.integration.policies import stored_policy
+from tests.integration.scripted_node import Script
 
 PATIENCE = {"timeoutSeconds": 90}
 MANY = 12
@@ -25,6 +34,9 @@ MANY = 12
 ENOUGH = 2
 """Joins of one cluster, also on a machine where the first takes as long as all restarts."""
 LABEL = "test/label"
+SLOW_RENEWALS = 7
+"""Renewals of one replica, each of which takes 4.5 seconds: longer than two Leases are valid."""
+REASON = "AuthorityShared"
 
 
 @pytest.fixture(scope="module")
@@ -152,6 +164,128 @@ def test_replicas_without_permission_for_leases_serve_every_cluster(
         wait_until_shared(first, second)
 
 
+@pytest.mark.usefixtures("many")
+def test_slow_management_cluster_does_not_make_all_replicas_serve_everything(
+    alone: Fleet, tmp_path: Path
+) -> None:
+    """Each request took 3 to 6 seconds, and the load of all Clusters from all replicas came on top.
+
+    A renewal and a list waited for each other, so each Lease lapsed.
+    """
+    management = alone.management
+    with relay(management, tmp_path / "relay") as slow:
+        kubeconfig = management.signer_kubeconfig().replace(management.url, slow.url)
+        first, second = (
+            Signer(alone, tmp_path / name, kubeconfig=kubeconfig) for name in ("first", "second")
+        )
+        with first, second:
+            wait_until_shared(first, second)
+            shared = [sharing_lines(signer) for signer in (first, second)]
+            slow.latency = lambda: random.uniform(3.0, 6.0)
+            slow.requests.clear()
+            wait_until(
+                lambda: renewals(slow) >= 2 * SLOW_RENEWALS,
+                what="both replicas have renewed their Leases",
+                seconds=120,
+            )
+            assert [sharing_lines(signer) for signer in (first, second)] == shared
+            slow.latency = float
+            assert first.metric("node_attestation_replicas") == 2
+            assert second.metric("node_attestation_replicas") == 2
+
+
+def renewals(slow: ApiRelay) -> int:
+    """Return how many renewals of Leases have begun."""
+    return sum(method == "PATCH" and "/leases/" in path for method, path in slow.requests)
+
+
+def sharing_lines(signer: Signer) -> list[str]:
+    """Return the lines of the log that say which replicas share."""
+    return [line["event"] for line in signer.lines if "replica" in line["event"]]
+
+
+@pytest.mark.usefixtures("many")
+def test_replica_with_a_wrong_clock_leaves_the_clusters_to_the_others(
+    alone: Fleet, machines: Machines, tmp_path: Path
+) -> None:
+    """All joins of its share stopped, since it ignored each new offer as expired."""
+    with Signer(alone, tmp_path / "right") as right:
+        right.wait_until_ready()
+        wrong = Signer(alone, tmp_path / "wrong")
+        wrong.environment = {**os.environ, **shifted(1200)}
+        with wrong:
+            wait_until(
+                lambda: (wrong.metric("node_attestation_clock_skew_seconds") or 0) > 1190,
+                what="the skew of the clock is found",
+            )
+            [alarm] = [line for line in wrong.lines if line["event"].startswith("clock differs")]
+            assert alarm["alarm"]
+            assert not wrong.ask("/readyz").ok
+            assert wrong.ask("/healthz").ok
+            for tenant in alone.tenants:
+                assert machines.registered(tenant).call().status == 0
+            assert wrong.states() == {}
+            assert len(right.states()) >= MANY
+            assert right.metric("node_attestation_clock_skew_seconds") == 0
+
+
+def test_authority_of_two_clusters_is_refused_to_both_by_the_replicas_that_serve_them(
+    alone: Fleet, machines: Machines, tmp_path: Path
+) -> None:
+    """Each replica compared only the Clusters that it served, so both issued certificates."""
+    first, second = alone.tenants
+    management = alone.management
+
+    def answer_of_new_node(tenant: WorkloadTenant) -> tuple[Client, str]:
+        script, name = Script(machines.registered(tenant)), csrs.new_name()
+        script.put(name, script.encoded(name))
+        return script.client, name
+
+    def is_refused() -> bool:
+        """Return whether a new answer in the first Cluster is refused, not decided."""
+        client, name = answer_of_new_node(first)
+        wait_until(
+            lambda: (
+                csrs.is_waiting_for(client, name, REASON) or bool(csrs.conditions(client, name))
+            ),
+            what=f"a verdict on {name}",
+        )
+        return not csrs.conditions(client, name)
+
+    with (
+        Signer(alone, tmp_path / "first", namespace=first.namespace) as replica,
+        with_authority(management, second, first.workload.authority.pair),
+    ):
+        assert not is_refused()
+        with Signer(alone, tmp_path / "second", namespace=second.namespace) as other:
+            key = (second.namespace, second.name)
+            wait_until(lambda: other.states().get(key) == REASON, what="the second is refused")
+            wait_until(is_refused, what="the first is refused, some seconds later")
+            client, name = answer_of_new_node(second)
+            csrs.waiting_for(client, name, REASON)
+            assert csrs.certificate(client, name) == b""
+            others = {
+                (line["detail"], line["alarm"])
+                for signer in (replica, other)
+                for line in signer.lines
+                if (line["event"], line.get("reason")) == ("verdict", REASON)
+            }
+            assert others == {("team-a/workload", True), ("team-b/workload", True)}
+
+
+@contextmanager
+def with_authority(
+    management: ManagementCluster, tenant: WorkloadTenant, pair: pki.Pair
+) -> Iterator[None]:
+    """Give a Cluster another certificate authority."""
+    management.replace_authority(tenant.namespace, tenant.name, pair)
+    try:
+        yield
+    finally:
+        own = tenant.workload.authority.pair
+        management.replace_authority(tenant.namespace, tenant.name, own)
+
+
 def test_lease_client_on_a_real_api_server(fleet: Fleet, request: pytest.FixtureRequest) -> None:
     """With the signer's own permissions."""
     connection = parse_kubeconfig(fleet.management.signer_kubeconfig().encode())
@@ -160,18 +294,32 @@ def test_lease_client_on_a_real_api_server(fleet: Fleet, request: pytest.Fixture
     client = LeaseClient(api, NAMESPACE)
     name = f"lease-{secrets.token_hex(4)}"
 
-    def renew(second: int) -> None:
-        now = datetime(2026, 11, 22, 12, 0, second, tzinfo=UTC)
-        client.renew(name, holder="me", seconds=10, labels={LABEL: ""}, now=now)
+    def renew(second: int, version: str | None) -> Lease | None:
+        time = format_micro_time(datetime(2026, 11, 22, 12, 0, second, tzinfo=UTC))
+        labels = {LABEL: ""}
+        return client.renew(
+            name, holder="me", seconds=10, labels=labels, time=time, version=version
+        )
 
-    renew(1)
-    [created] = client.all(LABEL)
+    assert renew(1, "1") is None, "it does not exist"
+    created = renew(1, None)
+    assert created is not None
     assert (created.name, created.holder, created.labels) == (name, "me", {LABEL: ""})
-    renew(2)
-    [renewed] = client.all(LABEL)
-    assert renewed.renewed != created.renewed
+    assert client.all(LABEL) == (created,)
+    assert renew(2, None) is None, "it exists"
+    renewed = renew(2, created.resource_version)
+    assert renewed is not None
+    assert renewed.renewed == format_micro_time(datetime(2026, 11, 22, 12, 0, 2, tzinfo=UTC))
+    assert renew(3, created.resource_version) is None, "it was renewed since"
+    assert client.all(f"{LABEL}=") == (renewed,)
+    assert client.all(f"{LABEL}=other") == ()
     client.delete_unchanged(created)
     assert client.all(LABEL) == (renewed,)
     client.delete_unchanged(renewed)
     assert client.all(LABEL) == ()
+    client.delete(name)
+    for holder in ("team-a/blue", "team-b/green"):
+        client.assign(name, holder=holder, labels={LABEL: "1"})
+        [assigned] = client.all(f"{LABEL}=1")
+        assert (assigned.holder, assigned.renewed) == (holder, "")
     client.delete(name)

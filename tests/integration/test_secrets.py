@@ -141,6 +141,22 @@ def test_secrets_are_in_no_log_and_no_record(machines: Machines, signer: Signer)
     require_free_of([secret_of_token(node)], b"".join(files.values()), "the state directory")
 
 
+FIPS_ONLY = """
+openssl_conf = openssl_init
+[openssl_init]
+providers = providers
+alg_section = algorithms
+[providers]
+fips = active
+base = active
+[active]
+activate = 1
+[algorithms]
+default_properties = fips=yes
+"""
+"""openssl.cnf of a host that allows validated algorithms only."""
+
+
 @pytest.fixture
 def surroundings(tmp_path: Path) -> dict[str, str]:
     """Return an environment that would mislead HTTP libraries, TLS and interpreters."""
@@ -152,6 +168,7 @@ def surroundings(tmp_path: Path) -> dict[str, str]:
     (home / ".netrc").write_text("default login stranger password secret\n", encoding="ascii")
     (home / ".netrc").chmod(0o600)
     (home / "empty.pem").touch()
+    (home / "openssl.cnf").write_text(FIPS_ONLY, encoding="ascii")
     dead = "http://127.0.0.1:9"
     proxies = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
     bundles = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
@@ -160,6 +177,8 @@ def surroundings(tmp_path: Path) -> dict[str, str]:
         "NETRC": str(home / ".netrc"),
         "SSLKEYLOGFILE": str(home / "keys.log"),
         "SSL_CERT_DIR": str(home),
+        "OPENSSL_CONF": str(home / "openssl.cnf"),
+        "OPENSSL_MODULES": str(modules),
         "PYTHONPATH": str(modules),
         "PYTHONWARNINGS": "error",
         "PYTHONVERBOSE": "1",

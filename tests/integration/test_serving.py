@@ -14,6 +14,7 @@ from tests.harness.machines import Machines
 from tests.harness.node import Node
 from tests.harness.objects import CORE, Machine
 from tests.integration import csrs
+from tests.integration.credentials import client_of
 from tests.integration.scripted_node import ServingScript
 from tests.integration.serving_requests import ask, certified, named
 
@@ -42,16 +43,7 @@ def with_addresses(machines: Machines, *, address: str = "") -> tuple[Node, str]
 def joined(machines: Machines, *, address: str = "") -> tuple[Node, Client, str]:
     """Make a machine that has joined; return it, a client with its certificate, and its address."""
     node, address = with_addresses(machines, address=address)
-    return node, itself(node), address
-
-
-def itself(node: Node) -> Client:
-    """Return a client with the node's own certificate."""
-    credential = node.call().credential
-    files = (node.directory / "node.crt", node.directory / "node.key")
-    for file, part in zip(files, ("clientCertificateData", "clientKeyData"), strict=True):
-        file.write_text(credential[part])
-    return replace(node.tenant.workload.admin, certificate=files)
+    return node, client_of(node), address
 
 
 def test_a_kubelets_request_is_approved_and_signed(machines: Machines) -> None:

@@ -21,9 +21,9 @@ from tests.harness.objects import CORE, Machine
 from tests.harness.process import wait_until
 from tests.harness.signer import Signer, of_cluster
 from tests.integration import csrs
+from tests.integration.bindings import BINDINGS, existing_bindings
 from tests.integration.scripted_node import Script
 from tests.integration.serving_requests import ask, certified, named
-from tests.integration.test_bindings import BINDINGS, existing_bindings
 
 BUILTIN_CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client-kubelet"
 

@@ -4,6 +4,7 @@ import base64
 import json
 import secrets
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -21,12 +22,11 @@ from common.names import (
 from common.pem import encode_block
 from common.public_keys import canonical_spki, spki_sha256
 from signer.errors import AnnotationsFull, ClaimConflict, CsrChanged
-from signer.inventory.challenge_keys import SecretStore
-from signer.inventory.claims import KubeClaimStore
-from signer.kube.client import ApiClient
+from signer.inventory.custom_resources.claim_store import KubeClaimStore
 from signer.kube.csrs import CsrClient
-from signer.kube.kubeconfig import parse_kubeconfig
 from signer.kube.secrets import SecretClient
+from signer.kube.transport.client import ApiClient
+from signer.kube.transport.kubeconfig import parse_kubeconfig
 from signer.model import (
     AttestedNodeObject,
     BootCounters,
@@ -42,8 +42,8 @@ from tests.builders.attested_nodes import attested_node
 from tests.builders.scenario import machine
 from tests.fakes.claims import FakeClaimStore, StoredClaims
 from tests.fakes.csrs import FakeCsrs
-from tests.fakes.secrets import FakeSecrets
 from tests.harness import objects
+from tests.harness.client import ApiError
 from tests.harness.fleet import Fleet
 from tests.harness.management import NAMESPACE
 from tests.harness.signer import Signer
@@ -93,6 +93,9 @@ class FakeClaimWorld:
     def delete_cluster(self, cluster: ClusterKey) -> None:
         self.store.deleted_clusters.add(cluster)
 
+    def pause(self, cluster: ClusterKey) -> None:
+        self.store.paused_clusters.add(cluster)
+
 
 @dataclass(slots=True)
 class RealClaimWorld:
@@ -101,6 +104,7 @@ class RealClaimWorld:
     fleet: Fleet
     claims: KubeClaimStore
     names: dict[str, str] = field(default_factory=dict)
+    clusters: list[ClusterKey] = field(default_factory=list)
 
     @property
     def cluster(self) -> ClusterKey:
@@ -121,6 +125,7 @@ class RealClaimWorld:
 
     def other_cluster(self) -> ClusterKey:
         made = replace(self.cluster, name=f"contract-{secrets.token_hex(4)}")
+        self.clusters.append(made)
         endpoint = self.fleet.first.workload.url
         self.fleet.management.create_cluster(made.namespace, made.name, endpoint=endpoint)
         return made
@@ -128,8 +133,16 @@ class RealClaimWorld:
     def delete_cluster(self, cluster: ClusterKey) -> None:
         self.fleet.management.admin.delete(self._path("clusters", cluster.name))
 
+    def pause(self, cluster: ClusterKey) -> None:
+        self.fleet.management.admin.patch(
+            self._path("clusters", cluster.name), {"spec": {"paused": True}}
+        )
+
     def close(self) -> None:
-        """Remove the finalizers of every Machine."""
+        """Remove the finalizers of every Machine, and the Clusters."""
+        for cluster in self.clusters:
+            with suppress(ApiError):  # the test has deleted it
+                self.delete_cluster(cluster)
         for name in self.names.values():
             path = self._path("machines", name)
             self.fleet.management.admin.patch(path, {"metadata": {"finalizers": []}})
@@ -172,7 +185,7 @@ def claimant(world: ClaimWorld) -> Claimant:
         cluster=world.cluster,
         node_name=name,
         provider_id=f"test://{name}",
-        basis=TrustBasis.RECORD,
+        basis=TrustBasis.REGISTERED,
     )
     node = attested_node(
         world.cluster,
@@ -283,6 +296,16 @@ def test_machines_of_a_deleted_cluster_are_not_live(world: ClaimWorld) -> None:
     assert world.claims.machine_state(other, provider_id, "") is MachineState.PRESENT
     world.delete_cluster(other)
     assert world.claims.machine_state(other, provider_id, "") is MachineState.ABSENT
+
+
+def test_machine_that_a_paused_cluster_lacks_may_come(world: ClaimWorld) -> None:
+    """`clusterctl move` makes the Machines after the claims."""
+    provider_id = claimant(world).holder.provider_id
+    other = world.other_cluster()
+    world.pause(other)
+    assert world.claims.machine_state(other, provider_id, "") is MachineState.DELETING
+    world.machine(provider_id, other)
+    assert world.claims.machine_state(other, provider_id, "") is MachineState.PRESENT
 
 
 def test_what_an_operator_wrote_survives_the_signer(fleet: Fleet, management: ApiClient) -> None:
@@ -524,12 +547,8 @@ def test_one_event_is_written_for_each_reason(filing: CsrWorld) -> None:
 # Secrets
 
 
-@pytest.fixture(params=["fake", "real"])
-def store(request: pytest.FixtureRequest, management: ApiClient) -> SecretStore:
-    return FakeSecrets() if request.param == "fake" else SecretClient(management)
-
-
-def test_a_secret_is_created_once_and_replaced_as_a_whole(store: SecretStore) -> None:
+def test_a_secret_is_created_once_and_replaced_as_a_whole(management: ApiClient) -> None:
+    store = SecretClient(management)
     name = f"contract-{secrets.token_hex(4)}"
     assert store.read(NAMESPACE, name) is None
     created = store.create(NAMESPACE, name, {"a": b"\x00\xff", "b": b"2"})

@@ -1,30 +1,20 @@
 """The signer is killed at every write and disconnected in every way; a join still makes one claim.
 
-Relays between the signer and both API servers cause the faults, so the product needs no test hook.
+Later exchanges of a node are in test_faults_at_writes.py.
 """
 
-import base64
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.harness.api_relay import ApiRelay, Fault, relay
-from tests.harness.client import Client
-from tests.harness.fleet import Fleet
+from tests.harness.api_relay import Fault
 from tests.harness.machines import Machines
-from tests.harness.management import NAMESPACE
-from tests.harness.node import Node, finished
+from tests.harness.node import finished
 from tests.harness.process import wait_until
-from tests.harness.signer import Signer, wait_until_unshared, without_leases
-from tests.harness.workload import SIGNER
+from tests.harness.signer import Signer
 from tests.integration import csrs
+from tests.integration.relays import LEASES, PATIENCE, Relayed, empty, require_claim
 
-PATIENCE = {"timeoutSeconds": 90}
-"""Settings for a call during which a second signer is started."""
-
-LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 WRITES = (
     "the challenge keys",
     "the challenge",
@@ -35,74 +25,6 @@ WRITES = (
     "the certificate",
 )
 """Writes of the signer during the first join, in this order."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Relayed:
-    """The relays to both API servers."""
-
-    fleet: Fleet
-    management: ApiRelay
-    workload: ApiRelay
-
-    def signer(self, directory: Path) -> Signer:
-        """Make a signer whose requests go through the relays."""
-        text = self.fleet.management.signer_kubeconfig()
-        through = text.replace(self.fleet.management.url, self.management.url)
-        return Signer(self.fleet, directory, kubeconfig=through)
-
-    def reset(self) -> None:
-        """Delete the challenge keys and all CSRs, so that the next join causes every write."""
-        namespace = f"/api/v1/namespaces/{NAMESPACE}/secrets"
-        empty(self.fleet.management.admin, namespace, "node-attestation-challenge-keys")
-        empty(self.fleet.first.workload.admin, csrs.CSRS)
-
-    def arm(self, fault: Fault | None) -> None:
-        """Set the fault for the next writes to either API server; `None` for no fault."""
-        self.management.fault = self.workload.fault = fault
-
-
-@pytest.fixture(scope="module")
-def relayed(
-    fleet: Fleet, signer: Signer, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Relayed]:
-    """Send signers through relays. The signer of the other tests is stopped meanwhile."""
-    tenant, directory = fleet.first, tmp_path_factory.mktemp("relays")
-    identity = tenant.workload.authority.client(SIGNER, SIGNER)
-    path = f"/api/v1/namespaces/{tenant.namespace}/secrets/{tenant.name}-kubeconfig"
-    direct = fleet.management.admin.get(path)["data"]
-    text = base64.b64decode(direct["value"]).decode()
-    signer.stop()
-    with (
-        relay(fleet.management, directory / "management") as management,
-        relay(tenant.workload, directory / "workload", identity) as workload,
-    ):
-        through = text.replace(tenant.workload.url, workload.url)
-        value = base64.b64encode(through.encode()).decode()
-        fleet.management.admin.patch(path, {"data": {"value": value}})
-        yield Relayed(fleet=fleet, management=management, workload=workload)
-    fleet.management.admin.patch(path, {"data": direct})
-    signer.start()
-
-
-def empty(admin: Client, collection: str, *names: str) -> None:
-    """Delete the objects with these names from a collection; without names, all of them."""
-    for item in admin.list(collection):
-        name = item["metadata"]["name"]
-        if not names or name in names:
-            admin.delete(f"{collection}/{name}")
-
-
-def require_claim(node: Node, fleet: Fleet) -> dict[str, object]:
-    """Require that the node has exactly one complete claim; return the holder of its key."""
-    claimed = csrs.claim(node, fleet.management.admin)
-    assert claimed["endorsementKey"] in next(iter(node.registration().values()))
-    path = (
-        f"/apis/attestation.cluster.x-k8s.io/v1alpha1/endorsementkeys/{claimed['endorsementKey']}"
-    )
-    holder: dict[str, object] = fleet.management.admin.get(path)["spec"]["heldBy"]
-    assert (holder["nodeName"], holder["providerID"]) == (node.name, node.provider_id)
-    return holder
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["not received", "not answered"])
@@ -170,12 +92,14 @@ def test_expired_watches_are_replaced(
     """After 410 everything is listed again, and no event of the meantime is missed."""
     relays = (relayed.management, relayed.workload)
     with relayed.signer(tmp_path / "signer") as signer:
-        assert machines.registered(relayed.fleet.first).call().status == 0
+        assert machines.registered(relayed.fleet.first, settings=PATIENCE).call().status == 0
         for each in relays:
             each.expire_watches(as_event=as_event)
             each.cut()
-        wait_until(lambda: not any(r.expiring for r in relays), what="every watch has expired")
-        assert machines.registered(relayed.fleet.first).call().status == 0
+        wait_until(
+            lambda: not any(r.expiring for r in relays), what="every watch has expired", seconds=120
+        )
+        assert machines.registered(relayed.fleet.first, settings=PATIENCE).call().status == 0
         assert not [line for line in signer.lines if line["level"] == "error"]
 
 
@@ -183,11 +107,11 @@ def test_connections_that_were_cut_are_replaced(
     relayed: Relayed, machines: Machines, tmp_path: Path
 ) -> None:
     with relayed.signer(tmp_path / "signer"):
-        assert machines.registered(relayed.fleet.first).call().status == 0
+        assert machines.registered(relayed.fleet.first, settings=PATIENCE).call().status == 0
         for _ in range(3):
             relayed.management.cut()
             relayed.workload.cut()
-        assert machines.registered(relayed.fleet.first).call().status == 0
+        assert machines.registered(relayed.fleet.first, settings=PATIENCE).call().status == 0
 
 
 def test_the_signer_continues_after_a_restart_of_an_api_server(
@@ -237,11 +161,9 @@ def test_two_signers_at_once_issue_one_certificate_for_each_answer(
     """
     nodes = [machines.registered(relayed.fleet.first) for _ in range(5)]
     with (
-        without_leases(relayed.fleet),
         relayed.signer(tmp_path / "first") as first,
-        relayed.signer(tmp_path / "second") as second,
+        relayed.signer(tmp_path / "second").share_with_no_other() as second,
     ):
-        wait_until_unshared(first, second)
         calls = [node.start() for node in nodes]
         assert [finished(call).status for call in calls] == [0] * len(nodes)
         for node in nodes:

@@ -137,8 +137,8 @@ def test_auto_approving_binding_is_removed_and_reported(
     def gone() -> bool:
         try:
             workload.admin.get(f"{BINDINGS}/{BINDING}")
-        except ApiError as e:
-            return e.code == 404
+        except ApiError as error:
+            return error.code == 404
         return False
 
     wait_until(gone, what="the binding is removed")

@@ -19,16 +19,16 @@ from authenticator.tpm.esapi import open_tpm
 from common.tpm.public import PublicArea
 from signer.issue.make_credential import make_credential
 from signer.policy import Policy
-from signer.verify.attestation_key import verify_attestation_key
-from signer.verify.endorsement_key import verify_endorsement_key
-from signer.verify.quote import verify_quote
+from signer.verify.attestation.attestation_key import verify_attestation_key
+from signer.verify.attestation.endorsement_key import verify_endorsement_key
+from signer.verify.attestation.quote import verify_quote
 from tests.fakes.tpm import FakeTpm
 from tests.harness.tpm import EndorsementKey, SoftwareTpm, TrustDomain
 from tests.integration.tpms import left_in, seconds
 
 SECRET = bytes(range(32))
 EXTRA = hashlib.sha256(b"extra").digest()
-SCHEMES = Policy(name="contract").attestation_key_schemes
+SCHEMES = Policy(name="contract").attestation_key.schemes
 
 Open = Callable[[], AbstractContextManager[Tpm]]
 
@@ -100,25 +100,25 @@ def test_endorsement_key_has_a_strong_template_and_is_stable(subject: Open) -> N
 
 def test_attestation_key_is_accepted_by_the_signer_and_is_stable(subject: Open) -> None:
     with subject() as tpm:
-        first = tpm.attestation_key()
+        first = tpm.attestation_key().public
     with subject() as tpm:
-        assert tpm.attestation_key() == first
+        assert tpm.attestation_key().public == first
     verify_attestation_key(first, SCHEMES)
 
 
 def test_secret_is_recovered(tpm: Tpm) -> None:
-    sent_challenge = challenge(tpm.endorsement_key().public, tpm.attestation_key())
+    sent_challenge = challenge(tpm.endorsement_key().public, tpm.attestation_key().public)
     assert tpm.activate_credential(*sent_challenge) == SECRET
 
 
 def test_secret_for_another_attestation_key_is_refused(tpm: Tpm, stranger: FakeTpm) -> None:
-    sent_challenge = challenge(tpm.endorsement_key().public, stranger.attestation_key())
+    sent_challenge = challenge(tpm.endorsement_key().public, stranger.attestation_key().public)
     with pytest.raises(CredentialNotForThisTpm):
         tpm.activate_credential(*sent_challenge)
 
 
 def test_secret_for_another_tpm_is_refused(tpm: Tpm, stranger: FakeTpm) -> None:
-    sent_challenge = challenge(stranger.endorsement_key().public, tpm.attestation_key())
+    sent_challenge = challenge(stranger.endorsement_key().public, tpm.attestation_key().public)
     with pytest.raises(CredentialNotForThisTpm):
         tpm.activate_credential(*sent_challenge)
 
@@ -137,7 +137,7 @@ def test_secret_for_another_tpm_is_refused(tpm: Tpm, stranger: FakeTpm) -> None:
 def test_changed_challenge_is_refused(
     tpm: Tpm, which: int, mutate: Callable[[bytes], bytes]
 ) -> None:
-    sent_challenge = list(challenge(tpm.endorsement_key().public, tpm.attestation_key()))
+    sent_challenge = list(challenge(tpm.endorsement_key().public, tpm.attestation_key().public))
     sent_challenge[which] = mutate(sent_challenge[which])
     with pytest.raises(CredentialNotForThisTpm):
         tpm.activate_credential(sent_challenge[0], sent_challenge[1])
@@ -147,7 +147,7 @@ def test_changed_challenge_is_refused(
     "indices", [(0,), (23,), tuple(range(8)), tuple(range(24))], ids=["first", "last", "8", "all"]
 )
 def test_quote_verifies_and_agrees_with_its_values(tpm: Tpm, indices: tuple[int, ...]) -> None:
-    key = verify_attestation_key(tpm.attestation_key(), SCHEMES)
+    key = verify_attestation_key(tpm.attestation_key().public, SCHEMES)
     quote = tpm.quote({"sha256": indices}, EXTRA)
     attest = verify_quote(quote.attest, quote.signature, key, EXTRA)
     assert attest.selection == {"sha256": indices}

@@ -5,6 +5,7 @@ swtpm shows how a TPM behaves. A relay in front of it adds the faults that swtpm
 
 import hashlib
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -26,8 +27,9 @@ from common.public_keys import spki_sha256
 from common.tpm.attest import Attest
 from common.tpm.public import EccParameters, PublicArea, RsaParameters
 from signer.issue.make_credential import make_credential
-from signer.verify.endorsement_key import verify_endorsement_key
+from signer.verify.attestation.endorsement_key import verify_endorsement_key
 from tests.harness import tpm_relay as relayed
+from tests.harness.documentation import blocks
 from tests.harness.tpm import EndorsementKey, SoftwareTpm, TrustDomain
 from tests.harness.tpm_relay import TpmRelay
 from tests.integration.tpms import left_in, seconds
@@ -93,7 +95,7 @@ def opened(
 def exchange(tpm: Tpm) -> tuple[PublicArea, PublicArea, Quote]:
     """Use a TPM for everything that one exchange needs."""
     ek = PublicArea.from_tpm2b(tpm.endorsement_key().public)
-    ak = PublicArea.from_tpm2b(tpm.attestation_key())
+    ak = PublicArea.from_tpm2b(tpm.attestation_key().public)
     credential = make_credential(ek, ak.name(), SECRET, random=os.urandom)
     assert tpm.activate_credential(*credential) == SECRET
     return ek, ak, tpm.quote({"sha256": range(8)}, EXTRA)
@@ -146,6 +148,25 @@ def test_silent_tpm_is_an_error_at_the_deadline(changeable: SoftwareTpm) -> None
             with pytest.raises(errors.TpmBusy):
                 tpm.attestation_key()
     assert -LATE < deadline.remaining() < 1
+
+
+def test_slow_endorsement_key_names_the_remedy_which_works(domain: TrustDomain) -> None:
+    """Each attempt makes the key again, so a node with this TPM never joined."""
+    with SoftwareTpm(domain, seed="slow", persistent=()) as slow:
+        with TpmRelay(slow) as relay:
+            relay.on(relayed.TPM2_CREATE_PRIMARY, relay.hang, when=is_rsa)
+            with (
+                opened(relay, "rsa", seconds=ENOUGH) as tpm,
+                pytest.raises(errors.TpmBusy, match="persistent once, at 0x81010001"),
+            ):
+                tpm.endorsement_key()
+        [remedy] = [block.script for block in blocks() if "tpm2_createek" in block.script]
+        program, *arguments = shlex.split(remedy)
+        slow.run(program.removeprefix("tpm2_"), *arguments)
+        with TpmRelay(slow) as relay:
+            relay.on(relayed.TPM2_CREATE_PRIMARY, relay.hang, when=is_rsa)
+            with opened(relay, "rsa") as tpm:
+                exchange(tpm)
 
 
 STUCK = """

@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from tests.harness.client import ApiError
-from tests.harness.documentation import blocks
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
 from tests.harness.node import Node
@@ -19,6 +18,7 @@ from tests.integration.scripted_node import Script
 
 pytestmark = pytest.mark.usefixtures("signer")
 
+MANIFEST = Path(__file__).parents[2] / "packaging/signer/manifests/install.yaml"
 REQUESTS = "/apis/attestation.cluster.x-k8s.io/v1alpha1/namespaces/{}/endorsementkeyrequests"
 
 
@@ -74,7 +74,8 @@ def test_approved_node_joins(machines: Machines, operator: Operator) -> None:
     assert (asked.status, asked.output) == (1, "")
     assert f"endorsementKey: {key_of(node)}" in asked.complaint
     assert "next step: add --yes to confirm" in asked.complaint
-    done = operator.call(*words[2:], "--yes")
+    assert operator.call(*words[2:], "--yes").status == 2
+    done = operator.call(*words[2:], key_of(node), "--yes")
     place = f"{node.tenant.namespace}/{node.name}"
     assert (done.status, done.output) == (
         0,
@@ -85,13 +86,14 @@ def test_approved_node_joins(machines: Machines, operator: Operator) -> None:
     wait_for_keys(machines, node)
 
 
-def test_documented_role_is_enough_to_approve(machines: Machines, tmp_path: Path) -> None:
-    """docs/operator-cli.md prints the role: without an administrator's rights, `approve` works."""
+def test_role_of_the_installation_is_enough_to_approve(machines: Machines, tmp_path: Path) -> None:
+    """Without an administrator's rights, `approve` works."""
     management = machines.fleet.management
+    manifests = MANIFEST.read_text(encoding="utf-8")
     [role] = [
-        yaml.safe_load(block.text)
-        for block in blocks()
-        if block.page == "docs/operator-cli.md" and "attestation-approver" in block.text
+        each
+        for each in yaml.safe_load_all(manifests)
+        if each and each["metadata"]["name"] == "node-attestation-signer-approver"
     ]
     binding = binding_of(role["metadata"]["name"], "approver")
     management.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all([role, binding]))
@@ -107,7 +109,8 @@ def test_documented_role_is_enough_to_approve(machines: Machines, tmp_path: Path
     node = machines.known()
     Script(node)
     wait_for_keys(machines, node, key_of(node))
-    done = approver.call("approve", f"{node.tenant.namespace}/{node.name}", "--yes")
+    machine = f"{node.tenant.namespace}/{node.name}"
+    done = approver.call("approve", machine, key_of(node), "--yes")
     assert done.status == 0, done
     assert done.output.endswith(f"registered for {node.tenant.namespace}/{node.name}\n")
 

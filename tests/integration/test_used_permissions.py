@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from signer.verify.request import ENTRY_GROUP, ENTRY_USER
+from signer.inventory.custom_resources.default_policy import NAME as DEFAULT
+from signer.verify.requests.request import ENTRY_GROUP, ENTRY_USER
 from tests.harness import clocks, objects
 from tests.harness.client import ApiError, Client, documents
 from tests.harness.fleet import WorkloadTenant
@@ -22,13 +23,13 @@ from tests.harness.signer import OPT_IN, Signer
 from tests.harness.tpm import SoftwareTpm, TrustDomain
 from tests.harness.workload import PACKAGING, SIGNER, WorkloadCluster
 from tests.integration import csrs
+from tests.integration.bindings import BINDINGS, create_binding, existing_bindings
+from tests.integration.credentials import client_of
+from tests.integration.kubelet_nodes import NODES, body_of, labels_of
 from tests.integration.moves import Site
 from tests.integration.operator_calls import call_operator
 from tests.integration.policies import POLICIES
 from tests.integration.scripted_node import Script
-from tests.integration.test_bindings import BINDINGS, create_binding
-from tests.integration.test_credential_policy import client_of
-from tests.integration.test_node_labels import NODES, body_of, labels_of
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -37,7 +38,10 @@ Right = tuple[str, str, str]
 
 NAME = "audited"
 ACCOUNT_USER = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
-OPTIONAL = ("node-labels-rbac.yaml", "binding-removal-rbac.yaml", "credential-policy.yaml")
+OPTIONAL = (
+    *("node-labels-rbac.yaml", "node-taints-rbac.yaml"),
+    *("binding-removal-rbac.yaml", "credential-policy.yaml"),
+)
 """Files with further rights of the signer in a workload cluster."""
 ENTRY = "entry-credential.yaml"
 LATER = timedelta(hours=30)
@@ -159,20 +163,20 @@ def store_policy(management: ManagementCluster, **spec: object) -> None:
     body = {
         "apiVersion": API,
         "kind": "KubeletAttestationPolicy",
-        "metadata": {"name": NAME},
+        "metadata": {"name": DEFAULT},
         "spec": spec,
     }
     try:
-        current = management.admin.get(f"{POLICIES}/{NAME}")
+        current = management.admin.get(f"{POLICIES}/{DEFAULT}")
     except ApiError:
         management.admin.create(POLICIES, body)
     else:
-        management.admin.replace(f"{POLICIES}/{NAME}", {**current, "spec": spec})
+        management.admin.replace(f"{POLICIES}/{DEFAULT}", {**current, "spec": spec})
 
 
 def is_policy_in_force(management: ManagementCluster) -> bool:
     """Return whether the signer has written the status of the policy's present generation."""
-    policy = management.admin.get(f"{POLICIES}/{NAME}")
+    policy = management.admin.get(f"{POLICIES}/{DEFAULT}")
     generation: int = policy["metadata"]["generation"]
     observed: int = policy.get("status", {}).get("observedGeneration", 0)
     return observed == generation
@@ -207,15 +211,17 @@ def join_and_renew(management: ManagementCluster, node: Node) -> None:
     csrs.waiting_for(as_node, name, "AccessNotAllowed")
 
 
-def create_stale_claim(management: Client) -> None:
+def create_stale_claim(cluster: ManagementCluster) -> None:
     """Create the claim of a Machine that is long gone."""
+    management = cluster.admin
     past = (datetime.now(UTC) - timedelta(days=9)).strftime("%Y-%m-%dT%H:%M:%SZ")
     holder = {"clusterNamespace": NAME, "clusterName": NAME, "nodeName": "gone"}
-    key = {"heldBy": {**holder, "providerID": "test://gone", "basis": "Record", "since": past}}
+    key = {"heldBy": {**holder, "providerID": "test://gone", "basis": "Registered", "since": past}}
     node = {"clusterName": NAME, "nodeName": "gone", "providerID": "test://gone"}
     node |= {"machineName": "gone", "endorsementKey": KEY, "notAfter": past, "lastAttested": past}
     head = {"apiVersion": API, "kind": "EndorsementKey", "metadata": {"name": KEY}}
     management.create(csrs.ENDORSEMENT_KEYS, {**head, "spec": key})
+    cluster.backdate("attestation.cluster.x-k8s.io/endorsementkeys", KEY, past)
     head = {"apiVersion": API, "kind": "AttestedNode", "metadata": {"name": f"gone.{NAME}"}}
     management.create(csrs.ATTESTED_NODES.format(NAME), {**head, "spec": node})
 
@@ -229,12 +235,11 @@ def is_gone(client: Client, path: str) -> bool:
     return False
 
 
-def clean_up_later(management: ManagementCluster, node: Node, signer: Signer) -> None:
-    """Run a signer a day later: it deletes what is old, and rotates its challenge key."""
-    admin, workload = management.admin, node.tenant.workload
-    create_stale_claim(admin)
+def clean_up(management: ManagementCluster, signer: Signer) -> None:
+    """Run a signer that deletes a stale claim, and replaces an old challenge key."""
+    admin = management.admin
+    create_stale_claim(management)
     secret = f"/api/v1/namespaces/{NAMESPACE}/secrets/node-attestation-challenge-keys"
-    offers = [csr["metadata"]["name"] for csr in csrs.offers(node)]
     before = admin.patch(secret, {"data": {"since": OLD_CHALLENGE_KEY}})["data"]["current"]
     with signer:
         signer.wait_until_ready()
@@ -252,6 +257,14 @@ def clean_up_later(management: ManagementCluster, node: Node, signer: Signer) ->
             what="the stale claim is deleted",
             seconds=180,
         )
+
+
+def delete_expired_offers(node: Node, signer: Signer) -> None:
+    """Run a signer whose clock is ahead. It is not ready, and serves what no other one serves."""
+    workload = node.tenant.workload
+    offers = [csr["metadata"]["name"] for csr in csrs.offers(node)]
+    signer.environment = os.environ | clocks.shifted(LATER.total_seconds())
+    with signer:
         wait_until(
             lambda: any(is_gone(workload.admin, f"{csrs.CSRS}/{name}") for name in offers),
             what="an offer without a verdict is deleted",
@@ -259,17 +272,28 @@ def clean_up_later(management: ManagementCluster, node: Node, signer: Signer) ->
         )
 
 
+def has_condition(management: ManagementCluster) -> bool:
+    """Return whether the signer has written the condition of the Cluster."""
+    path = f"/apis/{objects.CORE}/v1beta2/namespaces/{NAME}/clusters/{NAME}"
+    conditions = management.admin.get(path)["status"]["conditions"]
+    return "AutoApproveBindingsRemoved" in {condition["type"] for condition in conditions}
+
+
 def test_signer_uses_the_permissions_of_the_packaging_and_no_others(
     management: AuditedManagement, workload: AuditedWorkload, node: Node, tmp_path: Path
 ) -> None:
-    store_policy(management)
     workload.allow_automatic_approval()
+    workload.admin.create(NODES, {"metadata": {"name": "older"}})
     site = Site(management)
-    with Signer(site, tmp_path / "now").use_policy_objects():
+    with Signer(site, tmp_path / "now").use_policy_objects().create_default_policy():
+        wait_until(lambda: has_condition(management), what="the bindings stay for the older Node")
+        workload.admin.delete(f"{NODES}/older")
+        wait_until(
+            lambda: not existing_bindings(workload), what="the bindings are removed", seconds=120
+        )
         join_and_renew(management, node)
-    later = Signer(site, tmp_path / "later").use_policy_objects().use_secure_metrics()
-    later.environment = os.environ | clocks.shifted(LATER.total_seconds())
-    clean_up_later(management, node, later)
+    clean_up(management, Signer(site, tmp_path / "later").use_policy_objects().use_secure_metrics())
+    delete_expired_offers(node, Signer(site, tmp_path / "ahead").use_policy_objects())
     for cluster, user, file in (
         (management, ACCOUNT_USER, "management-rbac.yaml"),
         (workload, SIGNER, "workload-rbac.yaml"),

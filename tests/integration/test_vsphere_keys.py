@@ -66,4 +66,4 @@ def make_vm(node: Node, folder: str) -> VirtualMachine:
 def test_only_the_vm_in_the_folder_of_the_policy_joins(vms: Vms, fleet: Fleet) -> None:
     Script(vms.in_another_folder).waiting_for("PlatformLocationNotAllowed")
     assert vms.node.call().status == 0
-    assert csrs.held(vms.node, fleet.management.admin)["basis"] == "Record"
+    assert csrs.held(vms.node, fleet.management.admin)["basis"] == "Registered"

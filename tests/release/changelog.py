@@ -18,9 +18,8 @@ def project_version(root: Path) -> str:
 def release_notes(tag: str, version: str, changelog: str) -> str:
     """Return the section of the changelog that belongs to a tag.
 
-    Raises:
-        NotReleasable: the tag is not `v` and the version, the version has a suffix of a
-            development version, or the changelog has no dated section for it.
+    Raises `NotReleasable`: the tag is not `v` and the version, the version has a suffix of a
+    development version, or the changelog has no dated section for it.
     """
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
         raise NotReleasable(f"version {version} must be MAJOR.MINOR.PATCH: edit pyproject.toml")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 _PIN: Final = re.compile(r"(?P<name>[a-z0-9.-]+)==(?P<version>\S+)(?: ; (?P<marker>[^\\]+))? \\")
+_HASH: Final = re.compile(r"--hash=sha256:([0-9a-f]+)")
 # One dependent follows `via`; several are on lines of their own.
 _VIA: Final = re.compile(r" +#(?: via |   )(?P<dependent>[a-z0-9.-]+)(?: \(pyproject\.toml\))?")
 
@@ -18,6 +19,8 @@ class Pin:
     version: str
     marker: str | None
     dependents: frozenset[str]
+    sha256: tuple[str, ...]
+    """The digests of the files that may be installed: one for each platform."""
 
     @property
     def purl(self) -> str:
@@ -28,8 +31,7 @@ class Pin:
 def read_lock(path: Path) -> tuple[Pin, ...]:
     """Return the packages of a lock in its order.
 
-    Raises:
-        ValueError: an entry is not in the form that `make lock` writes.
+    Raises `ValueError`: an entry is not in the form that `make lock` writes.
     """
     entries = re.split(r"\n(?=[^ #])", path.read_text(encoding="utf-8"))
     return tuple(_parse_entry(entry, path) for entry in entries if not entry.startswith("#"))
@@ -44,6 +46,7 @@ def _parse_entry(entry: str, path: Path) -> Pin:
         version=pin["version"],
         marker=pin["marker"] and pin["marker"].strip(),
         dependents=frozenset(_dependents(entry)),
+        sha256=tuple(_HASH.findall(entry)),
     )
 
 

@@ -1,17 +1,20 @@
 """Makes the SBOM of a program from its lock, in CycloneDX 1.6 (https://cyclonedx.org/docs/1.6/json/).
 
-The SBOM names what is installed from the Python package index. It has no time and no random serial
-number, so that two builds have the same bytes.
+The SBOM names what is installed from the Python package index, with the hashes of the lock. The
+licenses are those of the installed packages: the tests' environment has all of them. It has no time
+and no random serial number, so that two builds have the same bytes.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from importlib.metadata import distribution
+from typing import Any, Final
 
+from tests.release.components import distribution_of, licenses_of
 from tests.release.lock import Pin
 
 PROJECT: Final = "node-attestation"
 
-Json = dict[str, object]
+Json = dict[str, Any]
 
 
 def make_sbom(program: str, version: str, pins: Sequence[Pin], *, lock_sha256: str) -> Json:
@@ -48,6 +51,8 @@ def _component(pin: Pin) -> Json:
         "name": pin.name,
         "version": pin.version,
         "purl": pin.purl,
+        "licenses": licenses_of(distribution(pin.name).metadata),
+        "externalReferences": [distribution_of(pin)],
     }
     if pin.marker is not None:
         # The package is installed only where this condition (PEP 508) holds.

@@ -2,14 +2,17 @@
 
 import hashlib
 import json
+import os
 import subprocess
 import tarfile
 import zipfile
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any, Final, cast
 
 import pytest
 
+from tests.controlplane import provide
 from tests.release.__main__ import CHECKSUMS, LOCKS, PROVENANCE, ROOT
 from tests.release.changelog import project_version
 from tests.release.lock import read_lock
@@ -59,9 +62,36 @@ def test_wheel_has_both_programs_and_no_tests() -> None:
     assert not [name for name in names if name.startswith("tests/")]
 
 
-def test_lock_of_the_commands_for_operators_is_the_committed_one() -> None:
-    committed = LOCKS["kubectl-attestation"]
-    assert (DIST / "requirements-operator.txt").read_bytes() == committed.read_bytes()
+def test_commands_for_operators_are_one_file_with_two_names(tmp_path: Path) -> None:
+    with tarfile.open(DIST / f"kubectl-attestation-{VERSION}-linux-amd64.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    (tmp_path / "kubectl_complete-attestation").symlink_to("kubectl-attestation")
+    environment = os.environ | {"HOME": str(tmp_path)}
+
+    def output(name: str, *words: str) -> str:
+        return subprocess.check_output([tmp_path / name, *words], env=environment, text=True)
+
+    assert output("kubectl-attestation", "version") == f"version: {VERSION}\n"
+    assert output("kubectl_complete-attestation", "doc") == "doctor\n:4\n"
+    (site,) = (tmp_path / ".shiv").glob("*/site-packages")
+    libraries = {
+        found.name.lower().replace("_", "-"): found.version
+        for found in distributions(path=[str(site)])
+    }
+    locked = {pin.name: pin.version for pin in read_lock(LOCKS["kubectl-attestation"])}
+    assert libraries == locked | {"node-attestation": VERSION}
+
+
+def test_krew_installs_the_commands(tmp_path: Path) -> None:
+    archive = DIST / f"kubectl-attestation-{VERSION}-linux-amd64.tar.gz"
+    manifest = DIST / "krew.yaml"
+    environment = os.environ | {"HOME": str(tmp_path), "KREW_ROOT": str(tmp_path / "krew")}
+    krew = str(provide.tool("krew"))
+    install = [krew, "install", f"--manifest={manifest}", f"--archive={archive}"]
+    subprocess.run(install, env=environment, check=True)
+    program = tmp_path / "krew/bin/kubectl-attestation"
+    output = subprocess.check_output([program, "version"], env=environment, text=True)
+    assert output == f"version: {VERSION}\n"
 
 
 def test_source_distribution_holds_every_tracked_file() -> None:

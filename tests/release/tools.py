@@ -24,8 +24,7 @@ TOOLS: Final = {
 def tool(name: str) -> Path:
     """Return the path of a tool of the pinned version. Builds it when it is not in the cache.
 
-    Raises:
-        golang.BuildFailed: Go or a module cannot be had, or does not compile.
+    Raises `golang.BuildFailed`: Go or a module cannot be had, or does not compile.
     """
     pin = pins.read(MODULE / "go.mod")
     module, package = TOOLS[name]

@@ -16,6 +16,7 @@ KUBECONFIG: Final = "/etc/kubernetes/kubelet.conf"
 PROGRAM: Final = "/usr/bin/kubelet-authenticator-tpm"
 STATE: Final = "/var/lib/kubelet-authenticator"
 RENEW: Final = "kubelet-authenticator-tpm-renew"
+RECOVER: Final = "kubelet-authenticator-tpm-recover"
 SERVING: Final = "kubelet-authenticator-tpm-serving"
 BOOTSTRAP_KUBECONFIG: Final = "/etc/kubernetes/bootstrap-kubelet.conf"
 DEFAULTS: Final = "/etc/default/kubelet-authenticator-tpm"
@@ -43,8 +44,8 @@ exec sleep infinity
 """
 QUICK: Final = MappingProxyType(
     {
-        "5s 90s": "1s 1s",
-        "TimeoutStartSec=120": "TimeoutStartSec=8",
+        "5s 950s": "1s 1s",
+        "TimeoutStartSec=970": "TimeoutStartSec=8",
         "OnActiveSec=1min": "OnActiveSec=1s",
         "OnUnitInactiveSec=10min": "OnUnitInactiveSec=2s",
         "RandomizedDelaySec=2min": "AccuracySec=100ms",
@@ -81,9 +82,10 @@ def run_instead(machine: SystemdMachine, service: str, command: str) -> None:
     The service fails if the command does.
     """
     machine.write("/usr/local/bin/instead", f"#!/bin/sh\n({command}) || exit 3\n", mode=0o755)
+    key = "ExecCondition" if service == RECOVER else "ExecStart"
     machine.write(
         f"/etc/systemd/system/{service}.service.d/instead.conf",
-        "[Service]\nExecStart=\nExecStart=/usr/local/bin/instead\n",
+        f"[Service]\n{key}=\n{key}=/usr/local/bin/instead\n",
     )
 
 

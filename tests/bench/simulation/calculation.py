@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from authenticator.state.credential import RENEWAL_FRACTION, RENEWAL_SPREAD
-from signer.kube.budget import PER_OWNER, TOTAL
+from signer.fairness.memory_budget import PER_TENANT, TOTAL
 from tests.bench.simulation.costs import WRITES_OF_RENEWAL, Costs
 
 MEAN_RENEWAL: Final = RENEWAL_FRACTION - RENEWAL_SPREAD / 2
@@ -42,7 +42,7 @@ class Limits:
 
     memory: int
     """Machines in the caches of one signer."""
-    memory_of_owner: int
+    memory_of_tenant: int
     """Machines of one namespace."""
     signer: int
     """Nodes whose renewals one core of a signer serves."""
@@ -55,7 +55,7 @@ def limits(lifetime: int, costs: Costs, machine: int, cores: float) -> Limits:
     period = MEAN_RENEWAL * lifetime
     return Limits(
         memory=TOTAL // machine,
-        memory_of_owner=PER_OWNER // machine,
+        memory_of_tenant=PER_TENANT // machine,
         signer=int(period / costs.renewal),
         management=int(period * cores / costs.claims_of_renewal),
     )

@@ -14,8 +14,8 @@ from typing import Final
 from authenticator.enroll.exchange import MAX_BACKOFF_SECONDS, OFFER_TTL_SECONDS
 from authenticator.model import EXCHANGE_TTL_SECONDS
 from common.errors import AttestationError
-from signer.controller.offers import MAX_OFFER_AGE
-from signer.controller.rate_limit import BURST, QPS
+from signer.controller.reconcile.limits import BURST, QPS
+from signer.controller.reconcile.offers import MAX_OFFER_AGE
 from signer.verify.answer import CHALLENGE_MAX_AGE
 from tests.bench.simulation.costs import WRITES_OF_JOIN, WRITES_OF_RENEWAL, Costs
 from tests.bench.simulation.node import (

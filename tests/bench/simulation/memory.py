@@ -5,17 +5,17 @@ from typing import Any, Final
 
 import msgspec
 
+from signer.fairness.memory_budget import MemoryBudget
 from signer.inventory.caches import ManagementCaches, WorkloadCaches
-from signer.inventory.claim_objects import encode_attested_node, read_attested_node
-from signer.inventory.machine import (
+from signer.inventory.cluster_api.machine import read_machine
+from signer.inventory.cluster_api.references import (
     InfrastructureObject,
     Reference,
     read_bootstrap,
     read_infrastructure,
-    read_machine,
 )
-from signer.kube.budget import MemoryBudget
-from signer.kube.cache import Cache
+from signer.inventory.custom_resources.claim_objects import encode_attested_node, read_attested_node
+from signer.kube.watches.cache import Cache
 from signer.model import Node
 from tests.bench.claims import numbered_node
 from tests.builders import kube_objects
@@ -33,9 +33,9 @@ def bytes_of_machine(*, with_references: bool = True) -> int:
     """Return the size of a Machine, what it refers to, its Node and its claim.
 
     Without references, the Machine has neither an infrastructure object nor a bootstrap object.
-    EndorsementKeys count for no owner.
+    EndorsementKeys count for no tenant.
     """
-    budget = MemoryBudget(per_owner=_UNLIMITED, total=_UNLIMITED)
+    budget = MemoryBudget(per_tenant=_UNLIMITED, total=_UNLIMITED)
     caches = _Caches(budget)
     infrastructure: Cache[InfrastructureObject] = Cache("infrastructure", budget=budget)
     workload = WorkloadCaches(kube_objects.HOME, _UID, host="", budget=budget)

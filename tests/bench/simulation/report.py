@@ -71,10 +71,10 @@ def calculation(nodes: int, costs: Costs, cores: float) -> str:
         values = (mean.renewals, mean.writes, mean.signer, mean.management)
         lines.append(_row(name, [f"{value:.2f}" for value in values]))
     lines.append(f"Nodes that fit (claims: {cores:g} cores of the management cluster)")
-    lines.append(_row("lifetime", ["memory", "one owner", "one signer", "claims"]))
+    lines.append(_row("lifetime", ["memory", "one tenant", "one signer", "claims"]))
     for name, lifetime in LIFETIMES.items():
         most = limits(lifetime, costs, machine, cores)
-        counts = (most.memory, most.memory_of_owner, most.signer, most.management)
+        counts = (most.memory, most.memory_of_tenant, most.signer, most.management)
         lines.append(_row(name, [f"{count:,}" for count in counts]))
     return "\n".join(lines)
 

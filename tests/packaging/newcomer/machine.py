@@ -1,6 +1,5 @@
 """A machine whose image has containerd, the kubelet, kubeadm and the installed deb."""
 
-import hashlib
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,10 +7,9 @@ from pathlib import Path
 from typing import Final
 
 import yaml
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from tests.harness.containerd import NETWORK
-from tests.harness.kubeadm import API_VERSION
+from tests.harness.kubeadm import API_VERSION, discovery
 from tests.harness.netns import SYSCTLS
 from tests.harness.systemd_machine import SystemdMachine
 from tests.harness.tpm import SoftwareTpm, TrustDomain
@@ -117,18 +115,10 @@ def _kubernetes(assets: Path, layer: Path) -> Path:
 
 
 def _join_configuration(workload: WorkloadCluster, address: str) -> dict[str, object]:
-    public = workload.authority.certificate.public_key()
-    der = public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return {
         "apiVersion": API_VERSION,
         "kind": "JoinConfiguration",
-        "discovery": {
-            "bootstrapToken": {
-                "token": workload.bootstrap_token(),
-                "apiServerEndpoint": workload.url.removeprefix("https://"),
-                "caCertHashes": [f"sha256:{hashlib.sha256(der).hexdigest()}"],
-            }
-        },
+        "discovery": discovery(workload, workload.bootstrap_token()),
         # kubeletHealthCheckSeconds in the page's KubeadmConfigTemplate.
         "timeouts": {"kubeletHealthCheck": "1h0m0s"},
         "nodeRegistration": {

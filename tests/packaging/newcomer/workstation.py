@@ -28,8 +28,8 @@ class Workstation:
         (programs / "clusterctl").symlink_to(provide.tool("clusterctl"))
         inherited = {k: v for k, v in os.environ.items() if k.startswith(_PACKAGE_INDEX)}
         self._environment = inherited | {
-            # The virtual environment that the page makes comes first.
-            "PATH": f"{directory / 'operator/bin'}:{programs}:{os.environ['PATH']}",
+            # The directory of the commands that the page unpacks comes first.
+            "PATH": f"{directory / 'operator'}:{programs}:{os.environ['PATH']}",
             "HOME": str(directory),
             "KUBECONFIG": str(clusters.management.admin_config),
             "NAMESPACE": NAMESPACE,

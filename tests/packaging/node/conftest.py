@@ -1,7 +1,7 @@
 """Systems with the installed package, and a control plane to join."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
@@ -13,9 +13,7 @@ from tests.harness.fleet import Fleet
 from tests.harness.netns import NetworkNamespace
 from tests.harness.signer import serving_all
 from tests.packaging.node import packages
-from tests.packaging.node.packages import Kind
-
-Installer = Callable[[str, Kind], tuple[Path, ...]]
+from tests.packaging.node.packages import Installer, Kind
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """A machine with the installed package that joins a cluster when its kubelet starts."""
 
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,6 +50,12 @@ class JoinedNode:
         info = bytes.fromhex(exec_info).decode()
         assert "'" not in info
         return f"KUBERNETES_EXEC_INFO='{info}' {units.PROGRAM}; exit $?"
+
+    def copy_into(self, package: Path) -> str:
+        """Copy a package into the machine, and return its path there."""
+        target = Path(f"/proc/{self.machine.first}/root/srv") / package.name
+        shutil.copy(package, target)
+        return f"/srv/{package.name}"
 
     def disable_full_program(self) -> None:
         """Let every call fail that the launcher does not serve."""

@@ -2,7 +2,7 @@
 
 import platform
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +42,9 @@ class Kind:
         return self.format
 
 
+Installer = Callable[[str, Kind], tuple[Path, ...]]
+"""Installs the package in a system; returns its layers, uppermost first."""
+
 DEB: Final = Kind(
     "deb",
     ("dpkg", "--install"),
@@ -70,7 +73,8 @@ def pack_newer(directory: Path) -> None:
 
 def find(directory: Path, kind: Kind) -> Path:
     """Return the one package of a format in a directory."""
-    pattern = f"{NAME}[_-][0-9]*{platform.machine() if kind is RPM else ''}.{kind.format}"
+    pattern = f"{NAME}[_-][0-9]*[0-9][_-]{'1.' + platform.machine() if kind is RPM else '*'}"
+    pattern += f".{kind.format}"
     [package] = directory.glob(pattern)
     return package
 

@@ -16,9 +16,10 @@ from tests.harness.debian_root import SUITES
 from tests.harness.fleet import Fleet
 from tests.harness.wire import output
 from tests.packaging.node import joined_node, packages
-from tests.packaging.node.packages import BUILD, DEB, DIRECTORY, TREE
+from tests.packaging.node.packages import BUILD, DEB, DIRECTORY, TREE, Installer
 from tests.systemd import units
 
+APT: Final = ("apt-get", "--quiet", "--yes")
 INTERPRETER: Final = f"{DIRECTORY}/python/bin/python3"
 
 
@@ -52,7 +53,7 @@ def package(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the deb of the variant."""
     directory = tmp_path_factory.mktemp("package")
     output(BUILD / "pack.sh", tree, directory, "deb")
-    [deb] = directory.glob(f"{packages.NAME}-bundled_*.deb")
+    [deb] = directory.glob(f"{packages.NAME}_*+bundled_*.deb")
     return deb
 
 
@@ -76,6 +77,28 @@ def test_node_without_python_joins_and_serves_from_its_cache(
         assert served.returncode == 0, served.stderr
         assert json.loads(served.stdout)["status"]["clientCertificateData"]
         assert machine.state() == "running"
+
+
+def test_change_to_the_variant_and_back_keeps_timers_and_keys(
+    package: Path, installed: Installer, fleet: Fleet, tmp_path: Path
+) -> None:
+    """Two names of packages would leave one to purge, with the keys of the node."""
+    normal = packages.find(packages.PROJECT / "dist", DEB)
+    with joined_node.prepared(installed(SUITES[0], DEB), fleet, "variant", tmp_path) as node:
+        node.start_kubelet()
+        machine = node.machine
+        timers = [f"{units.RENEW}.timer", f"{units.SERVING}.timer"]
+        machine.run("systemctl", "enable", "--now", *timers)
+        credential = machine.run("cat", joined_node.CREDENTIAL)
+        for deb in (package, normal):
+            machine.run(*APT, "install", "--allow-downgrades", node.copy_into(deb))
+            machine.run(*APT, "purge", "~c")
+            assert machine.run("systemctl", "is-enabled", *timers).split() == ["enabled"] * 2
+            assert machine.run("systemctl", "is-active", *timers).split() == ["active"] * 2
+            assert machine.run("cat", joined_node.CREDENTIAL) == credential
+            has_own_python = machine.call("test", "-e", INTERPRETER).returncode == 0
+            assert has_own_python == (deb is package)
+            assert node.cached_call().returncode == 0
 
 
 def test_python_of_another_version_is_refused(tmp_path: Path) -> None:

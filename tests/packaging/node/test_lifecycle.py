@@ -3,7 +3,7 @@
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,12 +11,12 @@ import pytest
 from tests.harness.debian_root import SUITES, overlay
 from tests.harness.fleet import Fleet
 from tests.harness.process import wait_until
+from tests.harness.wire import output
 from tests.packaging.node import joined_node, packages
 from tests.packaging.node.joined_node import JoinedNode
-from tests.packaging.node.packages import DEB, DIRECTORY, Kind
+from tests.packaging.node.packages import DEB, DIRECTORY, Installer, Kind
 from tests.systemd import units
 
-Installer = Callable[[str, Kind], tuple[Path, ...]]
 System = tuple[Kind, tuple[Path, ...]]
 BYTECODE = f"find {DIRECTORY} -name '*.pyc'"
 
@@ -50,6 +50,17 @@ def test_installed_node_joins_renews_and_serves_from_its_cache(node: JoinedNode)
     assert machine.state() == "running"
 
 
+def test_first_installation_enables_the_timer_and_an_upgrade_does_not(
+    node: JoinedNode, system: System, newer: Path
+) -> None:
+    machine, (kind, _) = node.machine, system
+    timer = f"{units.RECOVER}.timer"
+    assert machine.run("systemctl", "is-active", timer).strip() == "active"
+    machine.run("systemctl", "disable", "--now", timer)
+    machine.run(*kind.upgrade, node.copy_into(packages.find(newer, kind)))
+    assert machine.call("systemctl", "is-enabled", timer).stdout.strip() == "disabled"
+
+
 def test_installed_program_starts_its_background_run(node: JoinedNode) -> None:
     """`python -m authenticator.cli` finds no modules: only the program's own script does."""
     served = node.suspicious_call()
@@ -63,7 +74,7 @@ def test_installed_program_starts_its_background_run(node: JoinedNode) -> None:
 
 def test_upgrade_never_interrupts_the_cache(node: JoinedNode, system: System, newer: Path) -> None:
     machine, (kind, _) = node.machine, system
-    package = copy_into(node, packages.find(newer, kind))
+    package = node.copy_into(packages.find(newer, kind))
     before = (machine.run("cat", joined_node.CREDENTIAL), machine.show("kubelet", "MainPID"))
     machine.write("/srv/call", f"#!/bin/sh\n{node.shell_command()}\n", mode=0o755)
     machine.write(
@@ -90,17 +101,9 @@ def calls(node: JoinedNode) -> list[str]:
     return node.machine.call("cat", "/run/calls").stdout.split()
 
 
-def copy_into(node: JoinedNode, package: Path) -> str:
-    """Copy a package into the machine, and return its path there."""
-    target = Path(f"/proc/{node.machine.first}/root/srv") / package.name
-    shutil.copy(package, target)
-    return f"/srv/{package.name}"
-
-
 def test_removal_leaves_nothing_but_the_state(node: JoinedNode, system: System) -> None:
     machine, (kind, _) = node.machine, system
-    timer = f"{units.RENEW}.timer"
-    machine.run("systemctl", "enable", "--now", timer)
+    timer = f"{units.RECOVER}.timer"
     warning = machine.call(*kind.remove, packages.NAME)
     assert warning.returncode == 0, warning.stderr
     assert "kubelet.conf runs the removed program" in warning.stderr
@@ -120,6 +123,40 @@ def test_purge_removes_keys_and_settings(node: JoinedNode, system: System) -> No
     else:  # rpm has no purge: docs/node.md names the directory
         machine.run(*kind.remove, packages.NAME)
         assert machine.call("test", "-e", units.STATE).returncode == 0
+
+
+def test_package_is_removed_where_no_systemd_runs(installed: Installer, tmp_path: Path) -> None:
+    """As in the build of an image, where a script has enabled a timer."""
+    layers = installed(SUITES[0], DEB)
+    timer = f"{units.RENEW}.timer"
+    with overlay(tmp_path / "mounts", tmp_path / "upper", layers) as image:
+        output("chroot", image, "systemctl", "enable", "--quiet", timer)
+        output("chroot", image, *DEB.remove, packages.NAME)
+        assert list((image / "etc/systemd/system").rglob(timer)) == []
+
+
+def test_unsupported_python_leaves_the_cache_in_use(
+    installed: Installer, fleet: Fleet, tmp_path: Path
+) -> None:
+    """As after an upgrade of the distribution to a Python that is newer than the package."""
+    layers = installed(SUITES[0], DEB)
+    with joined_node.prepared(layers, fleet, "unsupported-python", tmp_path) as node:
+        node.start_kubelet()
+        machine = node.machine
+        machine.run("sh", "-c", f"rm {DIRECTORY}/lib/_cffi_backend.cpython-311-*.so")
+        for call in (node.cached_call(), node.suspicious_call()):
+            assert call.returncode == 0, call.stderr
+            assert json.loads(call.stdout)["status"]["clientCertificateData"]
+        renewal = machine.call(units.PROGRAM, "renew")
+        assert renewal.returncode == 2
+        assert "ProgramIncomplete: Python 3.11 cannot import a module" in renewal.stderr
+        configured = machine.call(
+            "dpkg", "--install", node.copy_into(packages.find(packages.PROJECT / "dist", DEB))
+        )
+        assert "gets no certificates" not in configured.stderr
+        machine.run("sh", "-c", f"rm {DIRECTORY}/lib/_cffi_backend.cpython-311-*.so")
+        script = f"/var/lib/dpkg/info/{packages.NAME}.postinst"
+        assert "/usr/bin/python3 does not run, or" in machine.call(script, "configure").stderr
 
 
 @pytest.fixture

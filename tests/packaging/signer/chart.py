@@ -3,8 +3,9 @@
     python -m tests.packaging.signer.chart manifests packaging/signer/manifests
     python -m tests.packaging.signer.chart release dist --image registry.example/signer@sha256:...
 
-`manifests` writes install.yaml and addon-components.yaml into a directory. `release` also writes
-the packaged chart and the other files of a release. The same source gives the same bytes.
+`manifests` writes crds.yaml, install.yaml and addon-components.yaml into a directory. `release`
+also writes the packaged chart and the other files of a release. The same source gives the same
+bytes.
 """
 
 import argparse
@@ -12,21 +13,24 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from tests.packaging.signer.helm import CHART, helm, template
+from tests.packaging.signer.readme import write_readme
+from tests.packaging.signer.values_schema import write_schema
 
 PACKAGING: Final = CHART.parent
 NODE: Final = PACKAGING.parent / "node"
 SOURCE: Final = PACKAGING / "manifests"
-VALUES: Final = {
-    "install.yaml": SOURCE / "install-values.yaml",
-    "addon-components.yaml": SOURCE / "clusterctl-values.yaml",
+RENDERED: Final[Mapping[str, tuple[str | Path, ...]]] = {
+    "crds.yaml": ("--show-only", "templates/crds.yaml"),
+    "install.yaml": ("--values", SOURCE / "install-values.yaml"),
+    "addon-components.yaml": ("--values", SOURCE / "clusterctl-values.yaml"),
 }
-"""The values of each rendered file."""
+"""The options of Helm for each rendered file."""
 _HEADER: Final = "# Rendered from packaging/signer/chart by `make manifests`. Do not edit.\n"
 _HELM: Final = "helm4"
 _INSECURE: Final = "insecure-signer.yaml"
@@ -34,9 +38,9 @@ _INSECURE: Final = "insecure-signer.yaml"
 
 def write_manifests(chart: Path, directory: Path) -> None:
     """Render the manifests of a chart into a directory."""
-    for name, values in VALUES.items():
+    for name, options in RENDERED.items():
         # The variables of clusterctl are strings where the schema wants numbers.
-        text = template(_HELM, "--values", values, "--skip-schema-validation", chart=chart)
+        text = template(_HELM, *options, "--skip-schema-validation", chart=chart)
         (directory / name).write_text(_HEADER + text, encoding="utf-8")
 
 
@@ -52,6 +56,7 @@ def write_release(directory: Path, image: str) -> None:
         PACKAGING / "credential-policy.yaml",
         PACKAGING / "entry-credential.yaml",
         PACKAGING / "node-labels-rbac.yaml",
+        PACKAGING / "node-taints-rbac.yaml",
         PACKAGING / "binding-removal-rbac.yaml",
         NODE / "insecure/insecure-kubelet-join",
         NODE / "insecure/zz-20-insecure-kubelet-join.conf",
@@ -113,6 +118,8 @@ def main() -> None:
     if arguments.command == "release":
         write_release(arguments.directory, arguments.image)
     else:
+        write_schema()
+        write_readme()
         write_manifests(CHART, arguments.directory)
 
 

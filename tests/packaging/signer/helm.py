@@ -20,9 +20,7 @@ class HelmFailed(Exception):
 def helm(version: str, *arguments: str | Path) -> str:
     """Run Helm of a major version, `helm3` or `helm4`, and return its stdout.
 
-    Raises:
-        HelmFailed: it ended with an error.
-
+    Raises `HelmFailed`: it ended with an error.
     """
     with tempfile.TemporaryDirectory() as home:
         done = subprocess.run(

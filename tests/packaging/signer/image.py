@@ -26,6 +26,7 @@ from tests.controlplane.release import ARCHITECTURES
 from tests.harness.wire import output
 from tests.packaging.signer.sbom import make_sbom
 from tests.packaging.signer.version import PROJECT, semantic_version
+from tests.release.lock import read_lock
 
 SOURCE: Final = PROJECT / "packaging/signer/image"
 NAME: Final = "node-attestation-signer"
@@ -47,7 +48,8 @@ def write_image(directory: Path) -> Path:
         _buildah(buildah, "push", "--quiet", NAME, f"oci:{layout}:{version}")
         _pack(layout, directory / name, epoch)
         unpack_root(directory / name, root)
-        sbom = json.dumps(make_sbom(root, version), indent=2)
+        locked = {pin.name: pin for pin in read_lock(PROJECT / "requirements/signer.txt")}
+        sbom = json.dumps(make_sbom(root, version, locked), indent=2)
     (directory / name.replace(".oci.tar", ".cdx.json")).write_text(f"{sbom}\n", encoding="utf-8")
     return directory / name
 
@@ -134,6 +136,7 @@ def _build(buildah: Sequence[str | Path], base: str, epoch: int) -> None:
     _buildah(
         buildah, "build", "--quiet", "--isolation", "chroot", "--timestamp", str(epoch),
         "--build-arg", f"BASE={base}", "--build-arg", f"SOURCE_DATE_EPOCH={epoch}",
+        "--build-arg", f"VERSION={semantic_version()}",
         "--file", SOURCE / "Containerfile", "--ignorefile", SOURCE / "Containerfile.dockerignore",
         "--tag", NAME, PROJECT,
     )  # fmt: skip

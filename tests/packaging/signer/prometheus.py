@@ -52,12 +52,12 @@ class Prometheus:
     def metric_names(self) -> set[str]:
         """Return the metrics that the target describes, also those without any series."""
         described = self._get("targets/metadata", match_target='{job="signer"}')
-        # OpenMetrics describes a counter without the end of its name.
+        # A description lacks the end of the name of each series.
+        ends = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}
         return {
-            entry["metric"].removesuffix("_total") + "_total"
-            if entry["type"] == "counter"
-            else entry["metric"]
+            entry["metric"].removesuffix("_total") + end
             for entry in described
+            for end in ends.get(entry["type"], ("",))
         }
 
     def rules(self) -> list[Mapping[str, Any]]:

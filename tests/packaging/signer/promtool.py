@@ -11,12 +11,7 @@ class PromtoolFailed(Exception):
 
 
 def promtool(*arguments: str | Path, stdin: str = "") -> str:
-    """Run promtool and return its stdout.
-
-    Raises:
-        PromtoolFailed: it ended with an error.
-
-    """
+    """Run promtool and return its stdout. Raises `PromtoolFailed`: it ended with an error."""
     done = subprocess.run(
         [provide.tool("promtool"), *arguments],
         input=stdin,

@@ -39,6 +39,11 @@ def verdicts(outcome: str, reason: str, **labels: str) -> str:
     return sample("verdicts_total", cluster=CLUSTER, outcome=outcome, reason=reason, **labels)
 
 
+def lost_lines(kind: str) -> str:
+    """Return the series of lines that were lost."""
+    return sample("log_lines_lost_total", kind=kind, pod="one")
+
+
 OWNED: Final = {"namespace": "team-a", "cluster": CLUSTER}
 UNSERVED: Final = {"cluster": CLUSTER, "reason": "PolicyMissing"}
 ANCHOR: Final = {"policy": "vendors", "subject": "CN=Root", "fingerprint": "0123456789abcdef"}
@@ -51,10 +56,50 @@ SLOW: Final = sample("circuit_breaker_open", **OWNED)
 INVALID: Final = sample("trust_anchors_invalid", policy="vendors")
 EXPIRY: Final = sample("trust_anchor_not_after_seconds", **ANCHOR)
 REPLICAS: Final = sample("replicas", pod="one")
+SKEW: Final = sample("clock_skew_seconds", pod="one")
 NEXT_UPDATE: Final = sample("revocation_list_next_update_seconds", **LIST)
 UNMATCHED: Final = sample("revocation_lists_unmatched", policy="vendors")
 
+READY: Final = sample("ready", pod="one")
+POLICY: Final = {"source": "object", "policy": "production"}
+
 FIRING: Final = {
+    "no metrics for 5 minutes": Case(
+        alert="NodeAttestationSignerAbsent", series={}, at="6m", firing={}
+    ),
+    "no replica is ready": Case(
+        alert="NodeAttestationSignerAbsent",
+        series={READY: "0x10", sample("ready", pod="two"): "0x10"},
+        at="6m",
+        firing={},
+    ),
+    "a refused node": Case(
+        alert="NodeAttestationRenewalRefused",
+        series={sample("refused_nodes", pod="one", reason="PcrPolicyMismatch", **OWNED): "2x10"},
+        at="6m",
+        firing={**OWNED, "reason": "PcrPolicyMismatch"},
+    ),
+    "an overdue node": Case(
+        alert="NodeAttestationRenewalOverdue",
+        series={sample("overdue_nodes", pod="one", **OWNED): "1x20"},
+        at="16m",
+        firing=OWNED,
+    ),
+    "a refused node with 23 hours left": Case(
+        alert="NodeAttestationCertificateEnds",
+        series={
+            sample("certificate_not_after_seconds", renewal="", **OWNED): f"{5 * DAY}x10",
+            sample("certificate_not_after_seconds", renewal="Refused", **OWNED): "82800x10",
+        },
+        at="6m",
+        firing=OWNED,
+    ),
+    "policy invalid for 5 minutes": Case(
+        alert="NodeAttestationPolicyInvalid",
+        series={sample("policy_valid", pod="one", **POLICY): "0x10"},
+        at="6m",
+        firing=POLICY,
+    ),
     "first verdict of its kind": Case(
         alert="NodeAttestationSignerAlarm",
         series={ACTION: "_x10 1x5"},
@@ -103,6 +148,15 @@ FIRING: Final = {
         at="11m",
         firing={"pod": "one"},
     ),
+    "clock a minute behind": Case(
+        alert="NodeAttestationClockSkew", series={SKEW: "-61x5"}, at="2m", firing={"pod": "one"}
+    ),
+    "lines that were lost": Case(
+        alert="NodeAttestationAuditLinesLost",
+        series={lost_lines("audit"): "0x10 7x10", lost_lines("other"): "0x20"},
+        at="15m",
+        firing={"kind": "audit", "pod": "one"},
+    ),
     "slow for 15 minutes": Case(
         alert="NodeAttestationClusterSlow", series={SLOW: "1x20"}, at="16m", firing=OWNED
     ),
@@ -144,6 +198,34 @@ FIRING: Final = {
     ),
 }
 SILENT: Final = {
+    "one of two replicas is ready": Case(
+        alert="NodeAttestationSignerAbsent",
+        series={READY: "0x10", sample("ready", pod="two"): "1x10"},
+        at="6m",
+    ),
+    "a refusal that ended": Case(
+        alert="NodeAttestationRenewalRefused",
+        series={sample("refused_nodes", reason="PcrPolicyMismatch", **OWNED): "1x4 stale"},
+        at="6m",
+    ),
+    "a node that was overdue": Case(
+        alert="NodeAttestationRenewalOverdue",
+        series={sample("overdue_nodes", **OWNED): "1x9 0x10"},
+        at="16m",
+    ),
+    "short certificates that are renewed": Case(
+        alert="NodeAttestationCertificateEnds",
+        series={
+            sample("certificate_not_after_seconds", renewal="", **OWNED): "3600x10",
+            sample("certificate_not_after_seconds", renewal="Overdue", **OWNED): f"{2 * DAY}x10",
+        },
+        at="6m",
+    ),
+    "policy corrected": Case(
+        alert="NodeAttestationPolicyInvalid",
+        series={sample("policy_valid", **POLICY): "0x4 1x6"},
+        at="6m",
+    ),
     "a reason that is no alarm": Case(
         alert="NodeAttestationSignerAlarm",
         series={verdicts("waiting", "MachineNotFound"): "_x10 1x5"},
@@ -183,6 +265,12 @@ SILENT: Final = {
     ),
     "Leases after 5 minutes": Case(
         alert="NodeAttestationClustersNotShared", series={REPLICAS: "0x5 1x20"}, at="11m"
+    ),
+    "clock corrected": Case(alert="NodeAttestationClockSkew", series={SKEW: "61 1x5"}, at="2m"),
+    "lines of another kind that were lost": Case(
+        alert="NodeAttestationAuditLinesLost",
+        series={lost_lines("audit"): "0x20", lost_lines("other"): "0x10 7x10"},
+        at="15m",
     ),
     "fast again": Case(alert="NodeAttestationClusterSlow", series={SLOW: "1x9 stale"}, at="16m"),
     "kubeconfig with 31 days left": Case(
@@ -244,9 +332,7 @@ def unit_test(name: str, case: Case, rules: Path) -> Mapping[str, Any]:
 def evaluate(cases: Mapping[str, Case], rules: Path) -> None:
     """Let promtool evaluate the rules.
 
-    Raises:
-        PromtoolFailed: an alert fires that must not, or does not fire as it must.
-
+    Raises `PromtoolFailed`: an alert fires that must not, or does not fire as it must.
     """
     tests = [unit_test(name, case, rules) for name, case in cases.items()]
     document = {"rule_files": [rules.name], "evaluation_interval": "1m", "tests": tests}

@@ -1,5 +1,6 @@
 """The chart renders equally with Helm 3 and 4, refuses wrong values, and agrees with the code."""
 
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,21 +10,33 @@ import pytest
 import yaml
 
 from signer.arguments import parse_arguments
-from signer.controller import metrics
-from signer.controller.workqueue import QueueState
-from signer.kube.budget import MemoryBudget
-from signer.policy import load_policies
-from signer.policy.policy import TrustMode
+from signer.controller.observability import metrics
+from signer.controller.queue.workqueue import QueueState
+from signer.fairness.memory_budget import MemoryBudget
+from signer.policy import PcrMode, load_policies
 from signer.trust_bundles import TrustBundleFiles
 from tests.harness.client import Object
 from tests.harness.documentation import blocks
 from tests.packaging.signer import chart
-from tests.packaging.signer.helm import CHART, RELEASE, VERSIONS, HelmFailed, helm, template
+from tests.packaging.signer.helm import (
+    CHART,
+    NAMESPACE,
+    RELEASE,
+    VERSIONS,
+    HelmFailed,
+    helm,
+    template,
+)
+from tests.packaging.signer.rendered import container, objects, only, render
 from tests.packaging.signer.version import semantic_version
 
 CRDS = sorted((CHART.parent / "crds").glob("*.yaml"))
 ROLES = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
+USER_ROLES = {f"{RELEASE}-{who}" for who in ("reader", "registrar", "approver", "tenant-approver")}
+ADMISSION = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+FILE = {"policies": [{"name": "default", "spec": {"pcrs": {"mode": "Record"}}}]}
 EVERYTHING = {
+    **FILE,
     "createNamespace": True,
     "imagePullSecrets": [{"name": "registry"}],
     "trustAnchors": {"vendors": {"configMap": {"name": "tpm-vendors"}}},
@@ -38,7 +51,19 @@ EVERYTHING = {
         "egress": [{"ports": [{"port": 6443}]}],
     },
     "serviceAccount": {"annotations": {"example.com/role": "signer"}},
-    "serviceMonitor": {"enabled": True},
+    "metrics": {"secure": True, "service": {"annotations": {"example.com/e": "f"}}},
+    "deploymentAnnotations": {"example.com/g": "h"},
+    "extraArgs": ["--log-level=debug"],
+    "extraEnv": [{"name": "TRACE", "value": "1"}],
+    "extraVolumes": [{"name": "scratch", "emptyDir": {}}],
+    "extraVolumeMounts": [{"name": "scratch", "mountPath": "/scratch"}],
+    "hostAliases": [{"ip": "192.0.2.1", "hostnames": ["c1.example"]}],
+    "dnsConfig": {"nameservers": ["192.0.2.53"]},
+    "updateStrategy": {"type": "Recreate", "rollingUpdate": None},
+    "serviceMonitor": {
+        "enabled": True,
+        "authorization": {"credentials": {"name": "prometheus", "key": "token"}},
+    },
     "prometheusRule": {"enabled": True},
     "dashboard": {"enabled": True, "annotations": {"folder": "Cluster API"}},
     "extraObjects": [
@@ -46,31 +71,6 @@ EVERYTHING = {
         "apiVersion: v1\nkind: Secret\nmetadata: {name: {{ .Release.Name }}-second}",
     ],
 }
-
-
-def render(values: Object, directory: Path, *, version: str = "helm4") -> list[Object]:
-    """Return the objects of the chart with some values."""
-    file = directory / "values.yaml"
-    file.write_text(yaml.safe_dump(values), encoding="utf-8")
-    return objects(template(version, "--values", file))
-
-
-def objects(text: str) -> list[Object]:
-    """Return the objects in rendered manifests."""
-    return [document for document in yaml.safe_load_all(text) if document is not None]
-
-
-def only(rendered: Sequence[Object], kind: str, name: str = RELEASE) -> Object:
-    """Return the one object of a kind and name."""
-    [found] = [o for o in rendered if (o["kind"], o["metadata"]["name"]) == (kind, name)]
-    return found
-
-
-def container(rendered: Sequence[Object], name: str = RELEASE) -> Object:
-    """Return the container of a Deployment."""
-    [manager] = only(rendered, "Deployment", name)["spec"]["template"]["spec"]["containers"]
-    answer: Object = manager
-    return answer
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -130,7 +130,7 @@ def test_everything_that_is_switched_on_is_rendered(tmp_path: Path) -> None:
     assert kinds == ROLES | {
         "ConfigMap", "CustomResourceDefinition", "Deployment", "Namespace", "NetworkPolicy",
         "PodDisruptionBudget", "PrometheusRule", "Secret", "Service", "ServiceAccount",
-        "ServiceMonitor",
+        "ServiceMonitor", *ADMISSION,
     }  # fmt: skip
 
 
@@ -145,17 +145,77 @@ def test_every_crd_is_in_the_chart_and_stays_when_it_is_uninstalled(tmp_path: Pa
     for name, crd in rendered.items():
         assert crd["spec"] == source[name]["spec"]
         assert source[name]["metadata"]["labels"].items() <= crd["metadata"]["labels"].items()
-        assert crd["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+        assert crd["metadata"]["annotations"] == {
+            "helm.sh/resource-policy": "keep",
+            "argocd.argoproj.io/sync-options": "Prune=false,Delete=false",
+            "kustomize.toolkit.fluxcd.io/prune": "disabled",
+        }
 
 
 def test_permissions_are_those_of_management_rbac(tmp_path: Path) -> None:
-    """Only labels are added."""
+    """Only labels are added, and roles that nobody is bound to."""
     text = (CHART.parent / "management-rbac.yaml").read_text(encoding="utf-8")
     source = [o for o in objects(text) if o["kind"] in ROLES]
-    rendered = [o for o in render({}, tmp_path) if o["kind"] in ROLES]
+    rendered = [
+        o
+        for o in render({}, tmp_path)
+        if o["kind"] in ROLES and o["metadata"]["name"] not in USER_ROLES
+    ]
     for each in rendered:
         del each["metadata"]["labels"]
     assert sorted(rendered, key=str) == sorted(source, key=str)
+
+
+def test_admission_policy_is_that_of_the_file(tmp_path: Path) -> None:
+    """Only labels are added."""
+    source = objects((CHART.parent / "admission-policy.yaml").read_text(encoding="utf-8"))
+    rendered = [o for o in render({}, tmp_path) if o["kind"] in ADMISSION]
+    for each in rendered:
+        del each["metadata"]["labels"]
+    assert sorted(rendered, key=str) == sorted(source, key=str)
+
+
+def test_admission_policy_names_the_signer_and_the_operators(tmp_path: Path) -> None:
+    values: Object = {
+        "fullnameOverride": "signer-of-team-a",
+        "watchNamespace": "team-a",
+        "admissionPolicy": {"users": ["velero"], "groups": []},
+    }
+    rendered = render(values, tmp_path)
+    policy = only(rendered, "ValidatingAdmissionPolicy", "signer-of-team-a")
+    lists = {v["name"]: json.loads(v["expression"]) for v in policy["spec"]["variables"]}
+    account = f"system:serviceaccount:{NAMESPACE}:signer-of-team-a"
+    assert (lists["users"], lists["groups"]) == ([account, "velero"], [])
+    binding = only(rendered, "ValidatingAdmissionPolicyBinding", "signer-of-team-a")["spec"]
+    assert binding["policyName"] == "signer-of-team-a"
+    # Its Leases are in its own namespace.
+    names = {
+        "key": "kubernetes.io/metadata.name",
+        "operator": "In",
+        "values": ["team-a", NAMESPACE],
+    }
+    assert binding["matchResources"] == {"namespaceSelector": {"matchExpressions": [names]}}
+    # EndorsementKeys have no namespace: this policy would refuse the claims of the other signer.
+    assert "signer-of-team-a-tenant-approvers" in {o["metadata"]["name"] for o in rendered}
+    assert "signer-of-team-a-keys" not in {o["metadata"]["name"] for o in rendered}
+    off = render({"admissionPolicy": {"enabled": False}}, tmp_path)
+    assert not ADMISSION & {o["kind"] for o in off}
+
+
+def test_operators_of_the_guide_are_named(tmp_path: Path) -> None:
+    """docs/install-signer.md shows the values; the groups are the default."""
+    [values] = [
+        yaml.safe_load(block.text)
+        for block in blocks()
+        if (block.page, block.language) == ("docs/install-signer.md", "yaml")
+        and block.text.startswith("admissionPolicy")
+    ]
+    named, default = (
+        only(render(chosen, tmp_path), "ValidatingAdmissionPolicy")["spec"]["variables"]
+        for chosen in (values, Object())
+    )
+    assert named[1:] == default[1:]
+    assert "velero" in named[0]["expression"]
 
 
 def test_secrets_of_chosen_namespaces_only(tmp_path: Path) -> None:
@@ -183,27 +243,30 @@ def test_infrastructure_groups_are_flags_and_permissions(tmp_path: Path) -> None
 
 
 def test_arguments_are_flags_of_the_signer(tmp_path: Path) -> None:
-    arguments = parse_arguments(container(render({}, tmp_path))["args"])
+    arguments = parse_arguments(container(render(FILE, tmp_path))["args"])
     assert arguments.command == "run"
     assert arguments.policy == Path("/etc/node-attestation/policies/policy.yaml")
+    assert not arguments.create_default_policy
 
 
-def test_default_policy_accepts_registered_keys_only(tmp_path: Path) -> None:
-    config_map = only(render({}, tmp_path), "ConfigMap", f"{RELEASE}-policies")
+def test_policies_of_the_values_are_in_the_file(tmp_path: Path) -> None:
+    config_map = only(render(FILE, tmp_path), "ConfigMap", f"{RELEASE}-policies")
     [policy] = load_policies(config_map["data"]["policy.yaml"]).accepted
-    assert policy.trust is TrustMode.REGISTERED
+    assert policy.pcrs.mode is PcrMode.RECORD
     assert policy.clusters is None
 
 
 def test_changed_policy_starts_new_pods(tmp_path: Path) -> None:
-    strict = {"policies": [{"name": "default", "spec": {"pcrs": {"mode": "Record"}}}]}
-    first, second = render({}, tmp_path), render(strict, tmp_path)
+    other = {"policies": [{"name": "default", "spec": {}}]}
+    first, second = render(other, tmp_path), render(FILE, tmp_path)
     assert _pod_annotations(first) != _pod_annotations(second)
 
 
-def test_without_policies_the_signer_reads_objects(tmp_path: Path) -> None:
-    rendered = render({"policies": []}, tmp_path)
-    assert parse_arguments(container(rendered)["args"]).policy is None
+def test_by_default_the_signer_reads_objects_and_creates_the_first_one(tmp_path: Path) -> None:
+    rendered = render({}, tmp_path)
+    arguments = parse_arguments(container(rendered)["args"])
+    assert arguments.policy is None
+    assert arguments.create_default_policy
     assert "volumeMounts" not in container(rendered)
     assert "ConfigMap" not in {o["kind"] for o in rendered}
 
@@ -239,11 +302,25 @@ def test_nothing_may_reach_the_metrics_unless_it_is_named(tmp_path: Path) -> Non
         ({"image": {"digest": "sha256:abc"}}, "digest"),
         ({"logLevel": "trace"}, "logLevel"),
         ({"policies": [{"spec": {}}]}, "name"),
+        ({"policies": [{"name": "x", "spec": {"aproval": "Disabled"}}]}, "aproval"),
+        ({"policies": [{"name": "x", "spec": {"pcrs": {"mode": "Strict"}}}]}, "mode"),
         ({"metrics": {"port": 80}}, "port"),
         ({"trustAnchors": {"vendors": {}}}, "vendors"),
         ({"platformCredentials": {"Team_A": {"secret": {}}}}, "Team_A"),
         ({"serviceAccount": {"create": False}}, "serviceAccount.name must be set"),
         ({"serviceMonitor": {"enabled": True}}, "networkPolicy.metricsFrom must name the pods"),
+        ({"metrics": {"service": {"enabled": True}}}, "networkPolicy.metricsFrom must name"),
+        (
+            {
+                "metrics": {"secure": True},
+                "networkPolicy": {"enabled": False},
+                "serviceMonitor": {"enabled": True},
+            },
+            "serviceMonitor.authorization must name a Secret",
+        ),
+        ({"updateStrategy": {"type": "OnDelete"}}, "type"),
+        ({"extraVolumeMounts": [{"name": "scratch"}]}, "mountPath"),
+        ({"enabled": "no"}, "enabled"),
     ],
     ids=str,
 )
@@ -256,7 +333,7 @@ def test_wrong_value_is_refused(values: Object, message: str, version: str, tmp_
 def test_rendered_manifests_are_current(tmp_path: Path) -> None:
     """Run `make manifests` after a change of the chart, the CRDs or the permissions."""
     chart.write_manifests(CHART, tmp_path)
-    for name in chart.VALUES:
+    for name in chart.RENDERED:
         committed = (chart.SOURCE / name).read_text(encoding="utf-8")
         assert committed == (tmp_path / name).read_text(encoding="utf-8")
 
@@ -276,8 +353,13 @@ def test_release_pulls_the_given_image_and_is_the_same_in_each_build(tmp_path: P
     package = f"{RELEASE}-{semantic_version()}.tgz"
     assert first.keys() == {
         package,
-        *("addon-components.yaml", "install.yaml", "metadata.yaml"),
-        *("workload-rbac.yaml", "node-labels-rbac.yaml", "binding-removal-rbac.yaml"),
+        *("addon-components.yaml", "crds.yaml", "install.yaml", "metadata.yaml"),
+        *(
+            "workload-rbac.yaml",
+            "node-labels-rbac.yaml",
+            "node-taints-rbac.yaml",
+            "binding-removal-rbac.yaml",
+        ),
         *("credential-policy.yaml", "entry-credential.yaml"),
         *("insecure-signer.yaml", "insecure-kubelet-join", "zz-20-insecure-kubelet-join.conf"),
     }
@@ -306,8 +388,8 @@ def _metric_names() -> set[str]:
     registry = metrics.build_registry(
         lambda: TrustBundleFiles((), {}), lambda: state, MemoryBudget()
     )
-    families = registry.collect()
-    return {f.name + ("_total" if f.type == "counter" else "") for f in families}
+    suffixes = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}
+    return {f.name + end for f in registry.collect() for end in suffixes.get(f.type, ("",))}
 
 
 def _pod_annotations(rendered: Sequence[Object]) -> Object:

@@ -17,6 +17,7 @@ from tests.harness.client import Object
 from tests.harness.controlplane import ApiServer
 from tests.packaging.signer.chart import SOURCE
 from tests.packaging.signer.helm import NAMESPACE, RELEASE
+from tests.packaging.signer.rendered import only
 from tests.packaging.signer.served import when_served
 from tests.packaging.signer.version import semantic_version
 
@@ -150,15 +151,9 @@ def generate(clusterctl: Clusterctl, **variables: str) -> list[Object]:
     return [document for document in yaml.safe_load_all(text) if document is not None]
 
 
-def only(rendered: list[Object], kind: str) -> Object:
-    """Return the one object of a kind."""
-    [found] = [o for o in rendered if o["kind"] == kind]
-    return found
-
-
 def test_components_keep_the_rules_of_clusterctl(clusterctl: Clusterctl) -> None:
     rendered = generate(clusterctl)
-    assert only(rendered, "Namespace")["metadata"]["name"] == NAMESPACE
+    assert only(rendered, "Namespace", NAMESPACE)
     for each in rendered:
         assert each["metadata"]["labels"]["cluster.x-k8s.io/provider"] == LABEL
         assert each["metadata"].get("namespace", NAMESPACE) == NAMESPACE

@@ -21,7 +21,12 @@ from tests.packaging.signer.helm import CHART
 from tests.packaging.signer.prometheus import Prometheus
 from tests.packaging.signer.promtool import PromtoolFailed, promtool
 
-EMPTY: Final = {"Busy workers", "Slow API servers"}
+EMPTY: Final = {
+    "Busy workers",
+    "Slow API servers",
+    "Clusters that are not served",
+    "Nodes that will lose their certificates",
+}
 """Panels without a series while the signer is idle and all API servers answer."""
 
 
@@ -82,7 +87,10 @@ def prometheus(
 
 @pytest.mark.parametrize(
     ("title", "expression"),
-    [pytest.param(*each, id=each[0]) for each in expressions()],
+    [
+        pytest.param(*each, id=f"{number} {each[0]}")
+        for number, each in enumerate(expressions(), start=1)
+    ],
 )
 def test_panel_shows_the_metrics_of_the_signer(
     prometheus: Prometheus, title: str, expression: str
@@ -140,11 +148,11 @@ def test_alert_fires_at_the_first_alarm(
     record = {ENDORSEMENT_KEY_ANNOTATION: "not a key"}
     machine = Machine(node.name, provider_id=node.provider_id, annotations=record)
     fleet.add_machine(node.tenant, machine)
-    Script(node).waiting_for("EndorsementKeyRecordInvalid")
+    Script(node).waiting_for("EndorsementKeyRegistrationInvalid")
     firing = 'ALERTS{alertstate="firing",alertname="NodeAttestationSignerAlarm"}'
     wait_until(lambda: bool(prometheus.query(firing)), what="the alert fires")
     [alert] = prometheus.query(firing)
-    assert alert["metric"]["reason"] == "EndorsementKeyRecordInvalid"
+    assert alert["metric"]["reason"] == "EndorsementKeyRegistrationInvalid"
 
 
 def test_metrics_pass_the_linter(signer: Signer) -> None:

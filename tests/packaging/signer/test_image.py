@@ -1,6 +1,7 @@
 """The image has what the signer needs and nothing else, and the chart's pod runs in it."""
 
 import json
+import re
 import stat
 import subprocess
 from collections.abc import Iterator
@@ -17,9 +18,10 @@ from tests.harness.signer import opt_in
 from tests.packaging.signer import image
 from tests.packaging.signer.helm import CHART, NAMESPACE, RELEASE, helm
 from tests.packaging.signer.pod import Pod
-from tests.packaging.signer.version import PROJECT
+from tests.packaging.signer.version import PROJECT, semantic_version
 from tests.release.changelog import project_version
 
+HASH: Final = re.compile("sha256:([0-9a-f]{64})")
 DIST: Final = PROJECT / "dist"
 PROGRAMS: Final = {
     "python3",
@@ -62,6 +64,14 @@ def test_image_starts_the_signer_as_another_user_than_root(archive: Path) -> Non
     assert "Cmd" not in config
 
 
+def test_labels_name_the_program_its_version_and_its_license(archive: Path) -> None:
+    labels = image.read_config(archive)["config"]["Labels"]
+    prefix = "org.opencontainers.image."
+    assert labels[f"{prefix}title"] == image.NAME
+    assert labels[f"{prefix}version"] == semantic_version()
+    assert labels[f"{prefix}licenses"] == "Apache-2.0"
+
+
 def test_only_python_and_the_signer_can_be_executed(root: Path) -> None:
     """No shell, no package manager, no program of the nodes."""
     programs = {
@@ -93,7 +103,7 @@ def test_every_library_is_there(root: Path) -> None:
         "    name = path.name.partition('.')[0]\n"
         "    if name.startswith(('_test', '_xxtest', 'xx')): continue\n"
         "    try: importlib.import_module(name)\n"
-        "    except ImportError as e: failed.append(str(e))\n"
+        "    except ImportError as error: failed.append(str(error))\n"
         "import _cffi_backend, cryptography.hazmat.bindings._rust, msgspec, yaml._yaml\n"
         "sys.exit('\\n'.join(failed) or 0)\n"
     )
@@ -126,8 +136,13 @@ def test_sbom_lists_what_is_installed(archive: Path) -> None:
     assert {"libc6", "libssl3t64", "cryptography", "msgspec", "node-attestation"} <= names
     locked = (PROJECT / "requirements/signer.txt").read_text(encoding="utf-8")
     for component in components:
-        if component["purl"].startswith("pkg:pypi/") and component["name"] != "node-attestation":
+        assert component["licenses"], component
+        if component["purl"].startswith("pkg:deb/"):
+            assert len(component["hashes"][0]["content"]) == 64
+        elif component["name"] != "node-attestation":
             assert f"{component['name']}=={component['version']}" in locked
+            [files] = component["externalReferences"]
+            assert {each["content"] for each in files["hashes"]} <= set(HASH.findall(locked))
 
 
 @pytest.fixture

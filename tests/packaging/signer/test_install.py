@@ -10,7 +10,7 @@ import yaml
 from tests.controlplane import pins
 from tests.harness.client import ApiError, Object
 from tests.harness.controlplane import ApiServer
-from tests.packaging.signer.chart import SOURCE
+from tests.packaging.signer.chart import RENDERED, SOURCE
 from tests.packaging.signer.helm import CHART, NAMESPACE, RELEASE, VERSIONS, helm
 from tests.packaging.signer.served import when_served
 
@@ -75,9 +75,11 @@ def test_upgrade_changes_the_crds_and_removal_keeps_the_claims(
     assert keys(empty_cluster) == before
 
 
-@pytest.mark.parametrize("name", ["install.yaml", "management-rbac.yaml", "crds"])
+@pytest.mark.parametrize(
+    "name", ["crds.yaml", "install.yaml", "management-rbac.yaml", "admission-policy.yaml", "crds"]
+)
 def test_api_server_accepts_the_manifests(name: str, empty_cluster: ApiServer) -> None:
-    path = (SOURCE if name == "install.yaml" else CHART.parent) / name
+    path = (SOURCE if name in RENDERED else CHART.parent) / name
     namespace = {"metadata": {"name": NAMESPACE}}
     empty_cluster.admin.apply(
         f"/api/v1/namespaces/{NAMESPACE}", {"apiVersion": "v1", "kind": "Namespace", **namespace}

@@ -1,0 +1,109 @@
+"""Virtual machines of Azure join without a registration: their quotes name them."""
+
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
+
+from authenticator.tpm.esapi import open_tpm
+from common.names import VM_ID_ANNOTATION
+from tests.builders.certificates import Issuer, authority
+from tests.builders.virtual_machines import X64
+from tests.harness.azure import make_virtual_machine
+from tests.harness.fleet import Fleet
+from tests.harness.machines import Machines
+from tests.harness.node import Node
+from tests.harness.objects import Machine
+from tests.harness.signer import Signer, of_cluster
+from tests.integration import csrs
+from tests.integration.operator_calls import key_of
+from tests.integration.tpms import seconds
+
+
+@pytest.fixture(scope="module")
+def azure() -> Issuer:
+    """Make the authority that certifies attestation keys."""
+    now = datetime.now(UTC)
+    return authority("Tests Virtual TPM Root", begins=now - timedelta(days=2))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def naming(
+    signer: Signer, fleet: Fleet, azure: Issuer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Signer]:
+    """Let quotes by certified keys name machines in one cluster."""
+    authorities = tmp_path_factory.mktemp("authorities") / "azure.der"
+    authorities.write_bytes(azure.der)
+    rules = {"certificateAuthorities": [str(authorities)]}
+    with signer.with_policies(of_cluster(fleet.first, attestationKey=rules)) as running:
+        yield running
+
+
+def virtual_machine(
+    machines: Machines,
+    issuer: Issuer,
+    *,
+    vm_id: str = "",
+    events: tuple[bytes, ...] = (),
+    has_policy: bool = False,
+) -> Node:
+    """Boot a virtual machine of Azure, whose Machine has the VM ID; by default its own one."""
+    own = str(uuid.uuid4())
+    tpm = machines.tpm(certificates=())
+    make_virtual_machine(tpm, issuer, own, more_events=events, has_policy=has_policy)
+    node = machines.power_on(tpm=tpm, settings={"provider": "azure"})
+    annotations = {VM_ID_ANNOTATION: vm_id or own}
+    spec = Machine(node.name, provider_id=node.provider_id, annotations=annotations)
+    machines.fleet.add_machine(node.tenant, spec)
+    return node
+
+
+@pytest.mark.parametrize(
+    ("events", "has_policy"), [((), True), ((X64,), False)], ids=["older", "newer"]
+)
+def test_a_machine_without_a_registration_joins_renews_and_is_banned(
+    machines: Machines,
+    fleet: Fleet,
+    azure: Issuer,
+    events: tuple[bytes, ...],
+    has_policy: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    node = virtual_machine(machines, azure, events=events, has_policy=has_policy)
+    call = node.call()
+    assert call.status == 0, call.complaint
+    assert csrs.held(node, fleet.management.admin)["basis"] == "CertificateName"
+    assert node.call("renew", "--kubeconfig", str(node.kubeconfig())).status == 0
+    path = f"{csrs.ENDORSEMENT_KEYS}/{key_of(node)}"
+    fleet.management.admin.patch(path, {"spec": {"banned": {"reason": "stolen"}}})
+    banned = node.call("renew", "--kubeconfig", str(node.kubeconfig()))
+    assert "EndorsementKeyBanned" in banned.complaint
+
+
+def test_another_virtual_machine_is_denied(machines: Machines, azure: Issuer) -> None:
+    node = virtual_machine(machines, azure, vm_id=str(uuid.uuid4()))
+    call = node.call()
+    assert call.status == 1
+    assert "QuoteOfOtherMachine" in call.complaint
+
+
+def test_a_certificate_of_another_authority_is_denied(machines: Machines) -> None:
+    node = virtual_machine(machines, authority("Another Virtual TPM Root"))
+    call = node.call()
+    assert call.status == 1
+    assert "AttestationCertificateUntrusted" in call.complaint
+
+
+def test_a_key_that_the_certificate_is_not_for_is_left_alone(
+    machines: Machines, azure: Issuer
+) -> None:
+    """Also without the provider: the node makes its own key, and sends no certificate."""
+    tpm = machines.tpm()
+    with open_tpm(tpm.tcti, deadline=seconds()) as opened:
+        own = opened.attestation_key()
+    stranger = generate_private_key(65537, 2048).public_key()
+    make_virtual_machine(tpm, azure, str(uuid.uuid4()), certified=stranger)
+    with open_tpm(tpm.tcti, prefer_certified=True, deadline=seconds()) as opened:
+        assert opened.attestation_key() == own
+    assert own.certificate is None

@@ -1,0 +1,1 @@
+"""The documentation site in a real browser: `make test-site`."""
