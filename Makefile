@@ -18,12 +18,14 @@ OLDEST_CLUSTER_API := v1.12.4
 # Without stored bytecode every run rewrites the assertions of all tests, and every program compiles its source.
 unexport PYTHONDONTWRITEBYTECODE
 # What a release consists of. Each target writes its artifacts into dist/, with the same bytes for the same commit.
-RELEASE_TARGETS := wheel packages chart image
+RELEASE_TARGETS := wheel plugin packages chart image
 FAST_TESTS := tests/unit tests/attacks tests/fuzz
-# Each of the two workers keeps to whole files: what a file's tests share is made once.
-PYTEST := $(BIN)/python -m pytest
+# The order of tests is random. It is the same in each run, so that a failure occurs again; SEED=default draws another.
+SEED ?= 1
+PYTEST := $(BIN)/python -m pytest --randomly-seed=$(SEED)
 # Lines that the fast tests run; the report names the modules with gaps.
 COVERAGE := --cov=authenticator --cov=common --cov=signer --cov-report=term:skip-covered
+# Each of the two workers keeps to whole files: what a file's tests share is made once.
 BOTH_CORES := -n 2 --dist loadfile
 PROVIDE := $(BIN)/python -m tests.controlplane.provide --version $(KUBERNETES_VERSION)
 
@@ -60,16 +62,16 @@ lock: setup ## Write requirements/*.txt again (UPGRADE=--upgrade for newer versi
 	@echo "lock: dependencies for Python 3.11 to 3.14"
 	@$(COMPILE) pyproject.toml --all-extras --group build --group test --group fuzz --group lock --output-file requirements/dev.txt
 	@$(COMPILE) --group build --constraint requirements/dev.txt --output-file requirements/build.txt
-	@$(COMPILE) --group packages --output-file requirements/packages.txt
+	@$(COMPILE) --group packages --constraint requirements/build.txt --output-file requirements/packages.txt
 	@$(COMPILE) pyproject.toml --extra node --constraint requirements/dev.txt --output-file requirements/node.txt
 	@$(COMPILE) pyproject.toml --extra signer --extra gce --constraint requirements/dev.txt --output-file requirements/signer.txt
 	@$(COMPILE) pyproject.toml --extra signer --extra operator --constraint requirements/dev.txt --output-file requirements/operator.txt
 	@$(COMPILE) --group docs --constraint requirements/dev.txt --output-file requirements/docs.txt
 
 .PHONY: controlplane
-controlplane: setup ## Bring the programs of the Kubernetes control plane (built once per machine)
+controlplane: setup ## Bring the programs that the tests run against (built once per machine)
 	@$(PROVIDE) --need all
-	@$(PROVIDE) --need cluster-api
+	@for program in cluster-api clusterctl vcsim; do $(PROVIDE) --need $$program || exit 1; done
 	@$(PROVIDE) --crds
 
 .PHONY: demo
@@ -107,6 +109,13 @@ test: setup controlplane docs ## Run all tests, or T=path::name; a skipped test 
 	$(PYTEST) tests/e2e $(ARGS)
 endif
 
+# Debian 12 has no package of it, so `make test` does not need it.
+PROVERIF ?= proverif
+
+.PHONY: prove
+prove: setup ## Prove the exchange with ProVerif 2.05, and find the attack without each rule (PROVERIF=program)
+	@$(BIN)/python -m tests.model.proverif $(PROVERIF)
+
 .PHONY: packages
 packages: setup ## Build the deb and the rpm for nodes into dist/
 	@$(BIN)/pip install --quiet --require-hashes --requirement requirements/packages.txt
@@ -124,6 +133,7 @@ bundled: packages ## Build the packages for nodes without a fitting Python into 
 
 .PHONY: test-packages
 test-packages: packages controlplane ## Install, run, upgrade and remove the node packages in clean Debian systems
+	@tests/setup/system-packages.sh $(PYTHON) packages
 	$(PYTEST) tests/packaging/node $(ARGS)
 
 .PHONY: unit
@@ -184,6 +194,11 @@ docs: $(DOCS_VENV)/.setup-done ## Build the documentation site and check its lin
 	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --clean --strict
 	@echo "docs: build/site/index.html"
 
+.PHONY: test-site
+test-site: setup docs ## Open every page of the documentation in Chromium, at the width of a desktop and of a phone
+	@tests/setup/system-packages.sh $(PYTHON) site
+	$(PYTEST) tests/site $(ARGS)
+
 .PHONY: lint-workflows
 lint-workflows: setup ## Check the workflows with actionlint (built once per machine)
 	$(BIN)/python -m tests.release.tools actionlint -color
@@ -192,9 +207,13 @@ lint-workflows: setup ## Check the workflows with actionlint (built once per mac
 fuzz: setup ## Fuzz every parser, guided by coverage, for SECONDS each (default 60)
 	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60) $(ARGS)
 
+.PHONY: mutants
+mutants: setup ## Change one thing at a time in the checks, and list the changes that no fast test notices (an hour)
+	$(BIN)/python -m tests.mutation $(ARGS)
+
 .PHONY: bench
 bench: setup controlplane ## Measure what is promised about speed and size
-	$(PYTEST) -p no:randomly --capture=no tests/bench $(ARGS)
+	$(PYTEST) --randomly-dont-reorganize --capture=no tests/bench $(ARGS)
 
 .PHONY: simulate
 simulate: setup ## Simulate 100,000 Machines on measured costs (minutes of CPU; ARGS='--list' lists the scenarios)
@@ -231,6 +250,13 @@ BUILDER_ID ?= urn:x-node-attestation:local
 .PHONY: wheel
 wheel: setup ## Build the source distribution and the wheel into dist/
 	packaging/release/build-python.sh $(BIN)/python
+
+# Where the files of this release will be.
+RELEASE_URL ?= https://example.com/node-attestation
+.PHONY: plugin
+plugin: wheel ## Build the commands for operators as one file into dist/
+	@$(BIN)/pip install --quiet --require-hashes --requirement requirements/packages.txt
+	@packaging/operator/build-plugin.sh $(BIN)/python $(RELEASE_URL)
 
 .PHONY: dist
 dist: setup ## Build all artifacts of a release twice, compare the bytes, describe the files in dist/
