@@ -265,6 +265,11 @@ dist: setup ## Build all artifacts of a release twice, compare the bytes, descri
 		$(BIN)/python -m tests.release describe --builder-id $(BUILDER_ID) --image "$(IMAGE)" $(RELEASE_TARGETS)
 	$(PYTEST) tests/release
 
+.PHONY: rehearse-release
+rehearse-release: setup controlplane ## Build 0.1.0 and 0.1.1, publish them locally, install, upgrade, go back (ONLY=image,chart)
+	@tests/setup/system-packages.sh $(PYTHON) image
+	$(BIN)/python -m tests.release.rehearsal $(if $(ONLY),--only $(ONLY)) $(ARGS)
+
 .PHONY: test-newcomer
 test-newcomer: $(RELEASE_TARGETS) controlplane ## Follow the quick start from the files of a release, to a Ready node
 	$(PYTEST) tests/packaging/newcomer $(ARGS)

@@ -60,6 +60,7 @@ class Tool:
 
 _CLUSTER_API_MODULE = "sigs.k8s.io/cluster-api"
 _PROMETHEUS_MODULE = "github.com/prometheus/prometheus"
+_COSIGN_MODULE = "github.com/sigstore/cosign/v3"
 TOOLS = {
     "clusterctl": Tool(
         modfile=pins.CLUSTER_API / "go.mod",
@@ -87,6 +88,18 @@ TOOLS = {
         )
         for name in ("prometheus", "promtool")
     },
+    "registry": Tool(
+        modfile=pins.HERE / "distribution/go.mod",
+        module="github.com/distribution/distribution/v3",
+        package="github.com/distribution/distribution/v3/cmd/registry",
+        version_variables=("github.com/distribution/distribution/v3/version.version",),
+    ),
+    "cosign": Tool(
+        modfile=pins.HERE / "cosign/go.mod",
+        module=_COSIGN_MODULE,
+        package=f"{_COSIGN_MODULE}/cmd/cosign",
+        version_variables=("sigs.k8s.io/release-utils/version.gitVersion",),
+    ),
     "krew": Tool(
         modfile=pins.HERE / "krew/go.mod",
         module="sigs.k8s.io/krew",
