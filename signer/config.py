@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from signer.errors import KubeconfigRefused
+from signer.errors import KubeconfigRefused, ProblemsError
 from signer.kube.transport.kubeconfig import Connection, in_cluster, parse_kubeconfig
 from signer.kube.transport.tls import client_context
 from signer.policy import Policy, PolicyFileInvalid, PolicySet, load_policies
@@ -26,13 +26,8 @@ _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _API_GROUP: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
 
 
-class ConfigError(Exception):
-    """The configuration is invalid; `problems` has all reasons, one line each."""
-
-    def __init__(self, problems: tuple[str, ...]) -> None:
-        """Keep every problem."""
-        super().__init__("; ".join(problems))
-        self.problems = problems
+class ConfigError(ProblemsError):
+    """The configuration is invalid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +98,7 @@ def load(flags: Flags) -> Config:
     if flags.metrics_secure and flags.metrics_address is None:
         problems.append("--metrics-secure requires --metrics-address")
     if problems or connection is None:
-        raise ConfigError(tuple(problems))
+        raise ConfigError(*problems)
     return Config(
         management=connection,
         own_namespace=own_namespace,
@@ -124,7 +119,7 @@ def load_policy_file(path: Path) -> PolicyFileContents:
     problems: list[str] = []
     contents = _policy_file(path, problems)
     if problems or contents is None:
-        raise ConfigError(tuple(problems))
+        raise ConfigError(*problems)
     return contents
 
 

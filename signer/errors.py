@@ -5,6 +5,18 @@ from common.errors import Denied, Fatal, Ignored, Unavailable, Waiting
 # R: whether the request is for this signer, and who sent it
 
 
+class ProblemsError(Exception):
+    """What a person wrote is invalid; `problems` has every reason, one line each.
+
+    It decides no request, so it is not in the error tree.
+    """
+
+    def __init__(self, *problems: str) -> None:
+        """Keep every problem."""
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
 class NotOptedIn(Ignored, check="R0"):
     """The Cluster has not opted in to this signer."""
 

@@ -9,16 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from common import strict_yaml
+from signer.errors import ProblemsError
 from signer.kube.decode import Json
 
 
-class FilesInvalid(Exception):
-    """A file cannot be used; `problems` has all reasons, one line each."""
-
-    def __init__(self, *problems: str) -> None:
-        """Keep every problem."""
-        super().__init__("; ".join(problems))
-        self.problems = problems
+class FilesInvalid(ProblemsError):
+    """A file cannot be used."""
 
 
 class _NotAnObjectError(ValueError):

@@ -14,9 +14,8 @@ from typing import Any, Final, NamedTuple
 
 from common.strict_json import format_time
 from signer.model import ClusterKey, MeasuredValues
-from signer.policy.policy import Policy
+from signer.policy.policy import EVENT_LOG_LISTS, Policy
 
-_EVENT_LOG_LISTS: Final = ("platformKeys", "signatureDatabases", "bootLoaders")
 _USES: Final = {
     0: "firmware",
     1: "settings of the firmware",
@@ -95,13 +94,13 @@ class ReviewedPolicy:
     def lists(self, variant: int | None) -> Mapping[tuple[str, ...], frozenset[str]]:
         """Return the lists that count for the nodes of a variant."""
         pcrs = self.spec.get("pcrs") or {}
-        owner = pcrs if variant is None else pcrs["variants"][variant]
+        part = pcrs if variant is None else pcrs["variants"][variant]
         event_log = self.spec.get("eventLog") or {}
         lists = {
             (bank, index): digests
-            for bank, by_index in (owner.get("allowed") or {}).items()
+            for bank, by_index in (part.get("allowed") or {}).items()
             for index, digests in by_index.items()
-        } | {(name,): event_log[name] for name in _EVENT_LOG_LISTS if event_log.get(name)}
+        } | {(name,): event_log[name] for name in EVENT_LOG_LISTS if event_log.get(name)}
         return {where: frozenset(map(str.lower, digests)) for where, digests in lists.items()}
 
     def ended(self, now: datetime) -> frozenset[str]:
@@ -205,8 +204,8 @@ def _listed(spec: Mapping[str, Any]) -> frozenset[str]:
     pcrs = spec.get("pcrs") or {}
     return frozenset(
         digest.lower()
-        for owner in (pcrs, *(pcrs.get("variants") or ()))
-        for by_index in (owner.get("allowed") or {}).values()
+        for part in (pcrs, *(pcrs.get("variants") or ()))
+        for by_index in (part.get("allowed") or {}).values()
         for digests in by_index.values()
         for digest in digests
     )
@@ -229,7 +228,7 @@ def _pcr_digests(group: Group) -> frozenset[str]:
 
 
 def _is_of_event_log(where: tuple[str, ...]) -> bool:
-    return where[0] in _EVENT_LOG_LISTS
+    return where[0] in EVENT_LOG_LISTS
 
 
 def describe_change(group: Group) -> str:
@@ -261,7 +260,7 @@ def _values_of(measured: MeasuredValues) -> Sequence[Value]:
         ),
         *(
             Value((name,), digest)
-            for name, each in zip(_EVENT_LOG_LISTS, digests, strict=True)
+            for name, each in zip(EVENT_LOG_LISTS, digests, strict=True)
             for digest in sorted(each)
         ),
     ]
@@ -295,7 +294,7 @@ def _list_in(spec: dict[str, Any], variant: int | None, value: Value) -> list[st
     if _is_of_event_log(value.where):
         digests: list[str] = spec["eventLog"][value.where[0]]
     else:
-        owner = spec["pcrs"] if variant is None else spec["pcrs"]["variants"][variant]
+        part = spec["pcrs"] if variant is None else spec["pcrs"]["variants"][variant]
         bank, index = value.where
-        digests = owner["allowed"][bank][index]
+        digests = part["allowed"][bank][index]
     return digests

@@ -5,13 +5,11 @@ refuse nodes that the policy allows today.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from signer.policy.learn import LearnError
 from signer.policy.load import load_spec
-from signer.policy.policy import PcrMode, PcrRules, RefusedPolicy
-
-_LISTS: Final = ("platformKeys", "signatureDatabases", "bootLoaders")
+from signer.policy.policy import EVENT_LOG_LISTS, PcrMode, PcrRules, RefusedPolicy
 
 
 def extend_spec(name: str, spec: Mapping[str, Any], learned: Mapping[str, Any]) -> dict[str, Any]:
@@ -75,10 +73,12 @@ def _extend_event_log(present: Mapping[str, Any], learned: Mapping[str, Any]) ->
         raise LearnError("the policy has rules on the event log, and the nodes sent none")
     if present.get("secureBoot") and not learned.get("secureBoot"):
         raise LearnError("the policy requires Secure Boot, and a node booted without it")
-    missing = [rule for rule in _LISTS if present.get(rule) and rule not in learned]
+    missing = [rule for rule in EVENT_LOG_LISTS if present.get(rule) and rule not in learned]
     if missing:
         raise LearnError(f"a node measured nothing for {', '.join(missing)}")
-    lists = {rule: _union(present[rule], learned[rule]) for rule in _LISTS if present.get(rule)}
+    lists = {
+        rule: _union(present[rule], learned[rule]) for rule in EVENT_LOG_LISTS if present.get(rule)
+    }
     return {**present, **lists}
 
 

@@ -13,26 +13,22 @@ from typing import Any, Final
 import yaml
 
 from common.names import API_GROUP, API_VERSION
+from signer.errors import ProblemsError
 from signer.model import ClusterKey
 from signer.policy import PolicyFileInvalid, load_policies
 from signer.policy.load import POLICY_KIND
+from signer.policy.policy import EVENT_LOG_LISTS
 
 _ISSUED: Final = ("verdict", "issued")
 """Event and outcome of the lines that count."""
-_RULES: Final = ("platformKeys", "signatureDatabases", "bootLoaders")
 _INTRODUCTION: Final = """\
 # Draft of a policy. It allows the values that these nodes had when they last got a certificate.
 # Copy `pcrs` and `eventLog` into your policy: every other setting of this draft has its default.
 """
 
 
-class LearnError(Exception):
-    """The log is not enough for a draft; `problems` has all reasons, one line each."""
-
-    def __init__(self, *problems: str) -> None:
-        """Keep every problem."""
-        super().__init__("; ".join(problems))
-        self.problems = problems
+class LearnError(ProblemsError):
+    """The log is not enough for a draft."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +54,8 @@ def draft_policy(log: Iterable[str], *, nodes: Sequence[str], cluster: ClusterKe
     these names in one Cluster only: equal names in two Clusters are two nodes. Raises `LearnError`:
     the log has no certificate of a node, or the nodes cannot share a policy.
     """
-    owner, records = _last_issued(log, nodes, cluster)
-    spec = {"clusterRef": {"namespace": owner.namespace, "name": owner.name}, **_rules(records)}
+    key, records = _last_issued(log, nodes, cluster)
+    spec = {"clusterRef": {"namespace": key.namespace, "name": key.name}, **_rules(records)}
     document = {
         "apiVersion": f"{API_GROUP}/{API_VERSION}",
         "kind": POLICY_KIND,
@@ -85,8 +81,8 @@ def learn_spec(
 
     Raises `LearnError`, as `draft_policy` does.
     """
-    owner, records = _last_issued(log, nodes, cluster)
-    return owner, _rules(records)
+    key, records = _last_issued(log, nodes, cluster)
+    return key, _rules(records)
 
 
 def warn_of_unset_pcrs(allowed: Mapping[str, Mapping[str, Iterable[str]]]) -> str:
@@ -136,12 +132,12 @@ def _last_issued(
         raise LearnError(
             f"several Clusters have nodes with these names: {several}; name one with --cluster"
         )
-    owner = cluster or next(iter(by_cluster), None)
-    records = by_cluster.get(owner, {}) if owner else {}
+    key = cluster or next(iter(by_cluster), None)
+    records = by_cluster.get(key, {}) if key else {}
     missing = [f"the log has no certificate of node {n}" for n in nodes if n not in records]
-    if missing or owner is None:
+    if missing or key is None:
         raise LearnError(*missing)
-    return owner, [records[node] for node in dict.fromkeys(nodes)]
+    return key, [records[node] for node in dict.fromkeys(nodes)]
 
 
 def _issued(line: str) -> tuple[ClusterKey, _IssuedRecord] | None:
@@ -172,7 +168,7 @@ def _values(pcrs: Mapping[str, Mapping[str, str]]) -> Mapping[str, Mapping[int, 
 def _measured_boot(fields: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     if fields is None:
         return None
-    digests = {rule: [_text(digest) for digest in fields[rule]] for rule in _RULES}
+    digests = {rule: [_text(digest) for digest in fields[rule]] for rule in EVENT_LOG_LISTS}
     return {"secureBoot": fields["secureBoot"], **digests}
 
 
@@ -206,7 +202,7 @@ def _event_log(records: Sequence[_IssuedRecord]) -> Mapping[str, Any]:
     rules: dict[str, Any] = {}
     if all(boot["secureBoot"] is True for boot in boots):
         rules["secureBoot"] = True
-    for rule in _RULES:
+    for rule in EVENT_LOG_LISTS:
         if all(boot[rule] for boot in boots):
             rules[rule] = sorted({digest for boot in boots for digest in boot[rule]})
     return rules

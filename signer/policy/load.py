@@ -10,6 +10,7 @@ from typing import Final
 
 from common import strict_yaml
 from common.names import API_GROUP, API_VERSION, SUPPORTED_VERSIONS
+from signer.errors import ProblemsError
 from signer.model import ClusterKey
 from signer.policy.pcr_rules import read_event_log, read_pcrs
 from signer.policy.policy import (
@@ -53,15 +54,16 @@ _ATTESTATION_RULES: Final = (
     "minimumVersion",
 )
 """Keys that have no meaning with mode ServingOnly. A rule that is not in force is refused."""
+_CERTIFICATE_RULES: Final = (
+    "certificateAuthorities",
+    "certificateRevocationLists",
+    "allowCertificatesWithoutUsage",
+)
+"""Keys of `endorsementKey` that have no meaning if no endorsement certificate counts."""
 
 
-class PolicyFileInvalid(ValueError):
-    """The text is not valid policies; `problems` has all reasons, one line each."""
-
-    def __init__(self, problems: tuple[str, ...]) -> None:
-        """Keep every problem."""
-        super().__init__("; ".join(problems))
-        self.problems = problems
+class PolicyFileInvalid(ProblemsError):
+    """The text is not valid policies."""
 
 
 def load_policies(text: str) -> PolicySet:
@@ -78,14 +80,16 @@ def load_policies(text: str) -> PolicySet:
     )
     _require_unique((None for p in policies if p.clusters is None), "policies for {}", problems)
     if problems:
-        raise PolicyFileInvalid(tuple(problems))
+        raise PolicyFileInvalid(*problems)
     return PolicySet(accepted=tuple(policies))
 
 
 def load_spec(name: str, spec: object) -> Policy | RefusedPolicy:
     """Load the `spec` of one policy, as Python values; never raises."""
     problems: list[str] = []
-    policy = _whole_spec(name, Section(spec, "spec", problems))
+    section = Section(spec, "spec", problems)
+    policy = _spec(name, section)
+    section.reject_unknown_keys()
     if not problems:
         return policy
     return RefusedPolicy(name=name, clusters=policy.clusters, problems=tuple(problems))
@@ -95,7 +99,7 @@ def _documents(text: str) -> list[object]:
     try:
         documents = strict_yaml.load_all(text)
     except strict_yaml.YamlMalformed as error:
-        raise PolicyFileInvalid((f"not YAML: {error}",)) from None
+        raise PolicyFileInvalid(f"not YAML: {error}") from None
     return [document for document in documents if document is not None]
 
 
@@ -120,19 +124,9 @@ def _policy(document: object, problems: list[str]) -> Policy:
         root.add_problem(f"must be {API_GROUP}/{API_VERSION}", "apiVersion")
     if root.value("kind") != POLICY_KIND:
         root.add_problem(f"must be {POLICY_KIND}", "kind")
-    metadata = root.section("metadata")
-    name = metadata.text("name")
-    metadata.reject_unknown_keys()
-    if "spec" not in root:
-        root.add_problem("is required", "spec")
-    policy = _whole_spec(name, root.section("spec"))
+    root.require("spec")
+    policy = _spec(root.section("metadata").text("name"), root.section("spec"))
     root.reject_unknown_keys()
-    return policy
-
-
-def _whole_spec(name: str, spec: Section) -> Policy:
-    policy = _spec(name, spec)
-    spec.reject_unknown_keys()
     return policy
 
 
@@ -169,9 +163,7 @@ def _spec(name: str, spec: Section) -> Policy:
 def _mode(spec: Section) -> PolicyMode:
     mode = spec.choice("mode", _DEFAULTS.mode)
     if mode is PolicyMode.SERVING_ONLY:
-        for key in _ATTESTATION_RULES:
-            if key in spec:
-                spec.add_problem("must be absent with mode ServingOnly", key)
+        spec.forbid("with mode ServingOnly", *_ATTESTATION_RULES)
     return mode
 
 
@@ -181,17 +173,14 @@ def _clusters(spec: Section) -> ClusterSelector | None:
             spec.add_problem("must be absent with clusterRef", "clusterSelector")
         reference = spec.section("clusterRef")
         key = ClusterKey(namespace=reference.text("namespace"), name=reference.text("name"))
-        reference.reject_unknown_keys()
         return ClusterSelector(cluster=key)
     if "clusterSelector" not in spec:
         return None
     selector = spec.section("clusterSelector")
     namespaces = frozenset(selector.strings("namespaces", ()))
-    if "namespaces" not in selector:
-        # Tenants write the labels of their Clusters: labels alone could choose any policy.
-        selector.add_problem("is required", "namespaces")
+    # Tenants write the labels of their Clusters: labels alone could choose any policy.
+    selector.require("namespaces")
     labels = selector.mapping("matchLabels") if "matchLabels" in selector else {}
-    selector.reject_unknown_keys()
     return ClusterSelector(namespaces=namespaces, match_labels=labels) if namespaces else None
 
 
@@ -206,45 +195,35 @@ def _minimum_version(spec: Section) -> str:
 def _endorsement_key(section: Section) -> EndorsementKeyRules:
     defaults = _DEFAULTS.endorsement_key
     trust = section.choice("trust", defaults.trust)
-    authorities = section.strings("certificateAuthorities", ())
-    rules = EndorsementKeyRules(
+    condition = f"with trust {trust.value}"
+    if trust.needs_certificate:
+        section.require("certificateAuthorities", condition)
+    else:
+        section.forbid(condition, *_CERTIFICATE_RULES)
+    return EndorsementKeyRules(
         trust=trust,
         platform=_platform(section, trust),
-        certificate_authorities=authorities,
+        certificate_authorities=section.strings("certificateAuthorities", ()),
         certificate_revocation_lists=section.strings("certificateRevocationLists", ()),
         allow_certificates_without_usage=section.boolean(
             "allowCertificatesWithoutUsage", default=defaults.allow_certificates_without_usage
         ),
         certificate_names=_certificate_names(section, trust),
     )
-    if trust.needs_certificate and not authorities:
-        section.add_problem(f"is required with trust {trust.value}", "certificateAuthorities")
-    if not trust.needs_certificate:
-        for key in (
-            "certificateAuthorities",
-            "certificateRevocationLists",
-            "allowCertificatesWithoutUsage",
-        ):
-            if key in section:
-                section.add_problem(f"must be absent with trust {trust.value}", key)
-    section.reject_unknown_keys()
-    return rules
 
 
 def _certificate_names(endorsement_key: Section, trust: TrustMode) -> CertificateNameRules:
     if "certificateNames" not in endorsement_key:
         return CertificateNameRules()
     if trust is not TrustMode.CERTIFIED:
-        endorsement_key.add_problem(f"must be absent with trust {trust.value}", "certificateNames")
+        endorsement_key.forbid(f"with trust {trust.value}", "certificateNames")
     section = endorsement_key.section("certificateNames")
-    rules = CertificateNameRules(
+    if "gce" not in section and "domainUUID" not in section:
+        section.add_problem("must have gce or domainUUID")
+    return CertificateNameRules(
         gce_projects=_required_strings(section, "gce", "projects"),
         domain_uuid_schemes=_required_strings(section, "domainUUID", "schemes"),
     )
-    if "gce" not in section and "domainUUID" not in section:
-        section.add_problem("must have gce or domainUUID")
-    section.reject_unknown_keys()
-    return rules
 
 
 def _required_strings(parent: Section, part: str, key: str) -> frozenset[str]:
@@ -252,30 +231,25 @@ def _required_strings(parent: Section, part: str, key: str) -> frozenset[str]:
     if part not in parent:
         return frozenset()
     section = parent.section(part)
-    if key not in section:
-        section.add_problem("is required", key)
-    values = frozenset(section.strings(key, ()))
-    section.reject_unknown_keys()
-    return values
+    section.require(key)
+    return frozenset(section.strings(key, ()))
 
 
 def _platform(endorsement_key: Section, trust: TrustMode) -> PlatformRules | None:
     if "platform" not in endorsement_key:
         return None
     if not trust.needs_record:
-        endorsement_key.add_problem(f"must be absent with trust {trust.value}", "platform")
+        endorsement_key.forbid(f"with trust {trust.value}", "platform")
     section = endorsement_key.section("platform")
     rules = PlatformRules(
         type=section.text("type"),
         credentials_file=section.text("credentialsFile"),
         locations=frozenset(section.strings("locations", ())),
     )
-    if "locations" not in section:
-        # Tenants write provider IDs: without a list they could name any place.
-        section.add_problem("is required", "locations")
+    # Tenants write provider IDs: without a list they could name any place.
+    section.require("locations")
     if rules.credentials_file and not rules.credentials_file.startswith("/"):
         section.add_problem("must be an absolute path", "credentialsFile")
-    section.reject_unknown_keys()
     return rules
 
 
@@ -286,53 +260,45 @@ def _attestation_key(section: Section, trust: TrustMode) -> AttestationKeyRules:
         section.add_problem(
             f"has unknown schemes: {', '.join(sorted(schemes - SCHEMES))}", "schemes"
         )
-    authorities = section.strings("certificateAuthorities", ())
-    if authorities and trust is not TrustMode.REGISTERED:
-        section.add_problem(f"must be absent with trust {trust.value}", "certificateAuthorities")
-    section.reject_unknown_keys()
-    return AttestationKeyRules(schemes=schemes, certificate_authorities=authorities)
+    if trust is not TrustMode.REGISTERED:
+        section.forbid(f"with trust {trust.value}", "certificateAuthorities")
+    return AttestationKeyRules(
+        schemes=schemes, certificate_authorities=section.strings("certificateAuthorities", ())
+    )
 
 
 def _node_names(section: Section) -> NodeNameRules:
-    machine_name = section.boolean("machineName", default=_DEFAULTS.node_names.machine_name)
-    section.reject_unknown_keys()
-    return NodeNameRules(machine_name=machine_name)
+    default = _DEFAULTS.node_names.machine_name
+    return NodeNameRules(machine_name=section.boolean("machineName", default=default))
 
 
 def _first_join(spec: Section) -> FirstJoinRules | None:
     if "firstJoin" not in spec:
         return None
     section = spec.section("firstJoin")
-    if "within" not in section:
-        section.add_problem("is required", "within")
-    within = section.duration("within", _MIN_WINDOW, minimum=_MIN_WINDOW)
-    section.reject_unknown_keys()
-    return FirstJoinRules(within=within)
+    section.require("within")
+    return FirstJoinRules(within=section.duration("within", _MIN_WINDOW, minimum=_MIN_WINDOW))
 
 
 def _certificate(section: Section) -> CertificateRules:
     defaults = _DEFAULTS.certificate
-    rules = CertificateRules(
+    return CertificateRules(
         lifetime=section.duration("lifetime", defaults.lifetime, minimum=_MIN_LIFETIME),
         allow_shared_authority=section.boolean(
             "allowSharedAuthority", default=defaults.allow_shared_authority
         ),
     )
-    section.reject_unknown_keys()
-    return rules
 
 
 def _renewals(section: Section) -> RenewalRules:
     defaults = _DEFAULTS.renewals
-    rules = RenewalRules(
+    return RenewalRules(
         unknown_credential=section.choice("unknownCredential", defaults.unknown_credential),
         publish_credentials=section.boolean(
             "publishCredentials", default=defaults.publish_credentials
         ),
         taint_unattested=section.boolean("taintUnattested", default=defaults.taint_unattested),
     )
-    section.reject_unknown_keys()
-    return rules
 
 
 def _serving(section: Section) -> ServingRules:
@@ -343,5 +309,4 @@ def _serving(section: Section) -> ServingRules:
     )
     if rules.node_ref_fallback and rules.builtin is KubeletServingMode.IGNORE:
         section.add_problem("must be absent with builtin Ignore", "nodeRefFallback")
-    section.reject_unknown_keys()
     return rules

@@ -44,11 +44,10 @@ def read_pcrs(section: Section, defaults: PcrRules, *, names_machine: bool) -> P
         section.add_problem(problem, "selection")
     variants = _variants(section, selection, mode)
     allowed = _allowed(section, selection, mode, needed=not variants)
-    signed_by = read_signed_by(section, selection, mode)
+    signed_by = read_signed_by(section, selection)
     until = read_ends(section, "until")
-    if "until" in section and mode is PcrMode.RECORD:
-        section.add_problem("must be absent in mode Record", "until")
-    section.reject_unknown_keys()
+    if mode is PcrMode.RECORD:
+        section.forbid("in mode Record", "until", "variants", "signedBy")
     rules = PcrRules(
         selection=selection, mode=mode, allowed=allowed, variants=variants, until=until
     )
@@ -68,24 +67,21 @@ def _selection(pcrs: Section, default: Selection) -> Selection:
         return default
     section = pcrs.section("selection")
     selection = {bank: read_indices(section, bank) for bank in BANKS if bank in section}
-    section.reject_unknown_keys()
     if not selection:
         section.add_problem(f"must select PCRs of a bank ({', '.join(BANKS)})")
     return selection or default
 
 
-def _allowed(owner: Section, selection: Selection, mode: PcrMode, *, needed: bool) -> PcrValues:
+def _allowed(parent: Section, selection: Selection, mode: PcrMode, *, needed: bool) -> PcrValues:
     """Load `allowed`: exactly the selected PCRs, each with at least one value."""
-    if "allowed" not in owner:
+    if "allowed" not in parent:
         if needed and mode is not PcrMode.RECORD:
-            owner.add_problem(f"is required in mode {mode.value}", "allowed")
+            parent.require("allowed", f"in mode {mode.value}")
         return {}
-    section = owner.section("allowed")
+    section = parent.section("allowed")
     if mode is PcrMode.RECORD:
         section.add_problem("must be absent in mode Record")
-    allowed = {bank: _bank(section.section(bank), bank, selection[bank]) for bank in selection}
-    section.reject_unknown_keys()
-    return allowed
+    return {bank: _bank(section.section(bank), bank, selection[bank]) for bank in selection}
 
 
 def _bank(section: Section, bank: str, indices: tuple[int, ...]) -> Mapping[int, frozenset[bytes]]:
@@ -94,26 +90,19 @@ def _bank(section: Section, bank: str, indices: tuple[int, ...]) -> Mapping[int,
     for index, digests in values.items():
         if not digests and str(index) not in section:
             section.add_problem("is required: the PCR is selected", str(index))
-    section.reject_unknown_keys()
     return values
 
 
 def _variants(pcrs: Section, selection: Selection, mode: PcrMode) -> tuple[PcrVariant, ...]:
     """Load `variants`: the allowed values of Machines with some labels; the first match wins."""
-    if "variants" in pcrs and mode is PcrMode.RECORD:
-        pcrs.add_problem("must be absent in mode Record", "variants")
     return tuple(_variant(item, selection, mode) for item in pcrs.items("variants"))
 
 
 def _variant(section: Section, selection: Selection, mode: PcrMode) -> PcrVariant:
-    selector = section.section("machineSelector")
-    labels = selector.mapping("matchLabels")
-    selector.reject_unknown_keys()
+    labels = section.section("machineSelector").mapping("matchLabels")
     # In mode Record, `variants` itself is the problem.
     mode = PcrMode.ENFORCE if mode is PcrMode.RECORD else mode
-    allowed = _allowed(section, selection, mode, needed=True)
-    section.reject_unknown_keys()
-    return PcrVariant(match_labels=labels, allowed=allowed)
+    return PcrVariant(match_labels=labels, allowed=_allowed(section, selection, mode, needed=True))
 
 
 def read_event_log(spec: Section, selection: Selection) -> EventLogRules | None:
@@ -128,7 +117,6 @@ def read_event_log(spec: Section, selection: Selection) -> EventLogRules | None:
         signature_databases=read_digests(section, "signatureDatabases", sizes),
         boot_loaders=read_digests(section, "bootLoaders", sizes),
     )
-    section.reject_unknown_keys()
     by_pcr = {
         _SECURE_BOOT_PCR: rules.secure_boot or rules.platform_keys or rules.signature_databases,
         _BOOT_LOADER_PCR: rules.boot_loaders,

@@ -39,11 +39,11 @@ def read_digests(section: Section, key: str, sizes: frozenset[int]) -> frozenset
     return frozenset(digests)
 
 
-def read_ends(owner: Section, key: str) -> Mapping[bytes, datetime]:
+def read_ends(pcrs: Section, key: str) -> Mapping[bytes, datetime]:
     """Load a list of different digests, each with the time from which it counts no more."""
     ends: dict[bytes, datetime] = {}
     texts = set()
-    for section in owner.items(key):
+    for section in pcrs.items(key):
         text = section.text("value")
         digest = _digest(text)
         if len(digest) not in _SIZES:
@@ -57,7 +57,6 @@ def read_ends(owner: Section, key: str) -> Mapping[bytes, datetime]:
             section.add_problem("must be a time like 2026-12-31T00:00:00Z", "time")
         else:
             ends[digest] = min(end, ends.get(digest, end))
-        section.reject_unknown_keys()
     return ends
 
 

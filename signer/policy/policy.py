@@ -32,6 +32,8 @@ SCHEMES: Final = frozenset(
 )
 """Attestation keys that a policy may allow: scheme, curve or size, hash (A1)."""
 
+EVENT_LOG_LISTS: Final = ("platformKeys", "signatureDatabases", "bootLoaders")
+"""The keys of `eventLog` that have lists of digests."""
 BANKS: Final = ("sha256", "sha384", "sha512")
 """PCR banks that a policy may select; SHA-1 is broken."""
 

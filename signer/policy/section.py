@@ -21,13 +21,15 @@ _DURATION: Final = re.compile(
 class Section:
     """One mapping of the file, with its path in messages."""
 
-    __slots__ = ("_path", "_problems", "_read_keys", "_values")
+    __slots__ = ("_parts", "_path", "_problems", "_read_keys", "_values")
 
     def __init__(self, value: object, path: str, problems: list[str]) -> None:
         """Wrap `value`; a value that is no mapping with string keys is a problem."""
         self._path = path
         self._problems = problems
         self._read_keys: set[str] = set()
+        self._parts: list[Section] = []
+        """The mappings below this one that were read."""
         self._values: Mapping[str, object] = {}
         if not isinstance(value, dict):
             self.add_problem("must be a mapping")
@@ -44,6 +46,17 @@ class Section:
         path = ".".join(p for p in (self._path, key) if p)
         self._problems.append(f"{path}: {text}" if path else text)
 
+    def require(self, key: str, condition: str = "") -> None:
+        """Add a problem if the key is absent."""
+        if key not in self:
+            self.add_problem(f"is required {condition}".rstrip(), key)
+
+    def forbid(self, condition: str, *keys: str) -> None:
+        """Add a problem for each of these keys that is present."""
+        for key in keys:
+            if key in self:
+                self.add_problem(f"must be absent {condition}", key)
+
     def value(self, key: str) -> object:
         """Return the value of `key` as it is in the file, or `None` if the key is absent."""
         self._read_keys.add(key)
@@ -51,9 +64,7 @@ class Section:
 
     def section(self, key: str) -> "Section":
         """Return the mapping of `key`, which is empty if the key is absent."""
-        value = self.value(key) if key in self else {}
-        path = f"{self._path}.{key}" if self._path else key
-        return Section(value, path, self._problems)
+        return self._part(self.value(key) if key in self else {}, key)
 
     def items(self, key: str) -> "tuple[Section, ...]":
         """Return the mappings of a non-empty list; none if the key is absent."""
@@ -63,10 +74,7 @@ class Section:
         if not isinstance(values, list) or not values:
             self.add_problem("must be a non-empty list", key)
             return ()
-        path = f"{self._path}.{key}" if self._path else key
-        return tuple(
-            Section(value, f"{path}[{index}]", self._problems) for index, value in enumerate(values)
-        )
+        return tuple(self._part(value, f"{key}[{index}]") for index, value in enumerate(values))
 
     def text(self, key: str, default: str = "") -> str:
         """Return a non-empty string; the key is required if there is no default."""
@@ -134,9 +142,20 @@ class Section:
         return duration
 
     def reject_unknown_keys(self) -> None:
-        """Add a problem for each key that was not read: a misspelt rule would not be in force."""
+        """Add a problem for each key that was not read, here and in the mappings below.
+
+        A misspelt rule would not be in force. Called once, after everything was read.
+        """
+        for part in self._parts:
+            part.reject_unknown_keys()
         for key in sorted(set(self._values) - self._read_keys):
             self.add_problem("unknown key", key)
+
+    def _part(self, value: object, key: str) -> "Section":
+        path = f"{self._path}.{key}" if self._path else key
+        part = Section(value, path, self._problems)
+        self._parts.append(part)
+        return part
 
 
 def parse_duration(text: str) -> timedelta | None:

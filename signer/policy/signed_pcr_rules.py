@@ -22,7 +22,7 @@ from common.public_keys import InvalidKey, PublicKey, require_supported_key
 from common.tpm.constants import BANKS as BANK_ALGORITHMS
 from common.tpm.constants import DIGEST_SIZES
 from signer.policy.pcr_values import read_digests, read_indices
-from signer.policy.policy import BANKS, PcrMode, PcrRules, PcrSignatureRules, PcrValues
+from signer.policy.policy import BANKS, PcrRules, PcrSignatureRules, PcrValues
 from signer.policy.section import Section
 
 _BOOTED_BY: Final = {4, 7}
@@ -34,11 +34,9 @@ _DIGEST_SIZE: Final = 32
 
 
 def read_signed_by(
-    pcrs: Section, selection: Mapping[str, tuple[int, ...]], mode: PcrMode
+    pcrs: Section, selection: Mapping[str, tuple[int, ...]]
 ) -> tuple[PcrSignatureRules, ...]:
     """Load `signedBy`: a list of keys with the PCRs that they sign, beside the selected PCRs."""
-    if "signedBy" in pcrs and mode is PcrMode.RECORD:
-        pcrs.add_problem("must be absent in mode Record", "signedBy")
     return tuple(_rule(item, selection) for item in pcrs.items("signedBy"))
 
 
@@ -94,15 +92,12 @@ def _rule(section: Section, selection: Mapping[str, tuple[int, ...]]) -> PcrSign
             section.add_problem("must hold public keys as PEM: RSA, P-256 or P-384", "keys")
         else:
             keys[fingerprint(key)] = key
-    if "keys" not in section:
-        section.add_problem("is required", "keys")
+    section.require("keys")
     pcrs = section.section("pcrs")
     signed = {bank: _indices(pcrs, bank, selection) for bank in BANKS if bank in pcrs}
     if not signed:
         pcrs.add_problem(f"must have PCRs of a bank ({', '.join(BANKS)})")
-    pcrs.reject_unknown_keys()
     revoked = read_digests(section, "revoked", frozenset({_DIGEST_SIZE}))
-    section.reject_unknown_keys()
     return PcrSignatureRules(keys=keys, pcrs=signed, revoked=revoked)
 
 
