@@ -124,8 +124,10 @@ def _add_list_flags(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_cluster(command: argparse.ArgumentParser, what: str) -> None:
-    command.add_argument("--cluster", type=parse_cluster_key, metavar="NAMESPACE/NAME", help=what)
+def _add_cluster(
+    command: argparse.ArgumentParser, what: str, name: str = "--cluster"
+) -> argparse.Action:
+    return command.add_argument(name, type=parse_cluster_key, metavar="NAMESPACE/NAME", help=what)
 
 
 def _add_output(command: argparse.ArgumentParser, formats: Sequence[str] = FORMATS) -> None:
@@ -235,23 +237,12 @@ def _add_release(command: argparse.ArgumentParser) -> None:
 
 def _add_kubeconfig(command: argparse.ArgumentParser) -> None:
     _add_connection(command)
-    command.add_argument(
-        "cluster",
-        type=parse_cluster_key,
-        metavar="NAMESPACE/NAME",
-        help="the Cluster to connect to",
-    )
+    _add_cluster(command, "the Cluster to connect to", "cluster")
 
 
 def _add_explain(command: argparse.ArgumentParser) -> None:
     _add_connection(command)
-    command.add_argument(
-        "--cluster",
-        type=parse_cluster_key,
-        required=True,
-        metavar="NAMESPACE/NAME",
-        help="the Cluster of the request",
-    )
+    _add_cluster(command, "the Cluster of the request").required = True
     _add_output(command, ("table", "json"))
     command.add_argument("csr", metavar="CSR", help="the name of the request")
     command.add_argument(

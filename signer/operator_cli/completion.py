@@ -4,13 +4,16 @@ kubectl runs `kubectl_complete-attestation` with the words so far, the last one 
 reads one completion per line and a directive at the end (KEP-2379 and cobra's `__complete`).
 """
 
+import argparse
 import os
 import shlex
 import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
 from io import StringIO
-from typing import Final
+from typing import Any, Final
 
-from signer.operator_cli.command_parser import build_parser
+from signer.operator_cli.command_parser import PROGRAM, build_parser
 
 KUBECTL_COMPLETE: Final = "kubectl_complete-attestation"
 """The name by which kubectl runs the program for completions."""
@@ -18,6 +21,14 @@ _NO_FILES: Final = ":4"
 """cobra's ShellCompDirectiveNoFileComp."""
 _FILES: Final = ":0"
 """cobra's ShellCompDirectiveDefault: the shell completes names of files."""
+_OBJECTS: Final[Mapping[tuple[str, object], str]] = {
+    ("cluster", None): "clusters",
+    ("machine", None): "machines",
+    ("target", None): "waiting_machines",
+    ("key", None): "keys",
+}
+"""The functions of `object_names` that complete an argument, by its name and number of values. The
+optional keys of `approve` and `register` are left out: they come from machines."""
 
 
 def complete(program: str) -> None:
@@ -25,7 +36,7 @@ def complete(program: str) -> None:
     if "_ARGCOMPLETE" in os.environ:
         import argcomplete  # noqa: PLC0415 - only a shell with completion needs it
 
-        argcomplete.autocomplete(build_parser(program))
+        argcomplete.autocomplete(_completing_parser(program))
 
 
 def complete_for_kubectl(words: list[str]) -> int:
@@ -56,7 +67,7 @@ def completions(words: list[str]) -> list[str]:
     output = StringIO()
     try:
         argcomplete.autocomplete(
-            build_parser(),
+            _completing_parser(PROGRAM),
             exit_method=_stop,
             output_stream=output,
             always_complete_options="long",
@@ -69,6 +80,30 @@ def completions(words: list[str]) -> list[str]:
         os.environ.clear()
         os.environ.update(before)
     return [word.rstrip() for word in output.getvalue().splitlines() if word.strip()]
+
+
+def _completing_parser(program: str) -> argparse.ArgumentParser:
+    """Return the parser of all commands, with the completers of names of objects."""
+    parser = build_parser(program)
+    _add_completers(parser)
+    return parser
+
+
+def _add_completers(parser: argparse.ArgumentParser) -> None:
+    for argument in parser._actions:  # noqa: SLF001 - argcomplete reads it, too
+        if isinstance(argument, argparse._SubParsersAction):  # noqa: SLF001
+            for command in argument.choices.values():
+                _add_completers(command)
+        names = _OBJECTS.get((argument.dest, argument.nargs))
+        if names:
+            argument.completer = partial(_complete_objects, names)  # type: ignore[attr-defined]
+
+
+def _complete_objects(names: str, *, parsed_args: argparse.Namespace, **_: Any) -> Sequence[str]:  # noqa: ANN401
+    # It imports the official client, which would make all completions slow.
+    from signer.operator_cli import object_names  # noqa: PLC0415
+
+    return object_names.read_names(parsed_args, getattr(object_names, names))
 
 
 class _CompletedError(Exception):

@@ -540,9 +540,22 @@ def test_status_counts_and_kubectl_finds_the_plugin(machines: Machines, operator
         check=True,
     )
     assert done.stdout.splitlines()[1].split() == ["user:", "kubernetes-admin"]
-    complete = [str(kubectl), "__complete", "attestation", "ban", "--re"]
-    done = subprocess.run(complete, env={"PATH": path}, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["--reason", ":4"]
+    cluster = cluster_of(node.tenant)
+    for words, completion in (
+        (("ban", "--re"), "--reason"),
+        (("nodes", "--cluster", "team-a/w"), cluster),
+        (("register", "-", "--cluster", cluster, "--machine", node.name[:-1]), node.name),
+        (("ban", f"{cluster}/{node.name[:-1]}"), f"{cluster}/{node.name}"),
+        (("ban", key_of(node)[:16]), key_of(node)),
+    ):
+        done = subprocess.run(
+            [str(kubectl), "__complete", "attestation", *words],
+            env={"PATH": path, "KUBECONFIG": str(operator.kubeconfig)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.splitlines() == [completion, ":4"]
 
 
 def test_dead_signer_is_shown_with_the_time_since_when(operator: Operator, signer: Signer) -> None:

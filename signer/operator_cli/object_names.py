@@ -1,0 +1,84 @@
+"""Names of objects on the management cluster, for the completion of arguments.
+
+The shell waits for them: a cluster that does not answer in time has no names, and no error is
+shown.
+"""
+
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Sequence
+from threading import Thread
+from typing import Any, Final
+
+from common.errors import AttestationError
+from signer.inventory.kinds import ATTESTED_NODES, CLUSTER, ENDORSEMENT_KEYS, KEY_REQUESTS, MACHINE
+from signer.kube.discovery import find_resource
+from signer.kube.resources import Kind
+from signer.model import ClusterKey
+from signer.operator_cli.errors import CommandError
+from signer.operator_cli.management.api import ManagementApi, connect
+
+_WAIT_SECONDS: Final = 3.0
+
+Body = dict[str, Any]
+
+
+def read_names(
+    arguments: Namespace, read: Callable[[ManagementApi, Namespace], Iterable[str]]
+) -> Sequence[str]:
+    """Return what `read` yields, sorted; nothing if that takes too long or fails.
+
+    `arguments` are those that were typed before.
+    """
+    found: list[str] = []
+
+    def fill() -> None:
+        try:
+            api = connect(arguments.kubeconfig, arguments.context, arguments.as_user)
+            found.extend(sorted(set(read(api, arguments))))
+        except (CommandError, AttestationError, ValueError, LookupError):
+            return
+
+    thread = Thread(target=fill, daemon=True)
+    thread.start()
+    thread.join(_WAIT_SECONDS)
+    return list(found)
+
+
+def clusters(api: ManagementApi, _: Namespace) -> Iterable[str]:
+    """Yield the Clusters, as `NAMESPACE/NAME`."""
+    return map(_full_name, _bodies(api, CLUSTER))
+
+
+def machines(api: ManagementApi, arguments: Namespace) -> Iterable[str]:
+    """Yield the Machines of the Cluster that was typed before, or all Machines."""
+    cluster: ClusterKey | None = arguments.cluster
+    for body in _bodies(api, MACHINE, "" if cluster is None else cluster.namespace):
+        if cluster is None or body["spec"]["clusterName"] == cluster.name:
+            yield body["metadata"]["name"]
+
+
+def waiting_machines(api: ManagementApi, _: Namespace) -> Iterable[str]:
+    """Yield the Machines for which unknown TPMs were offered, as `NAMESPACE/NAME`.
+
+    The keys are left out: an operator has to take the key from the machine, not from an offer.
+    """
+    return map(_full_name, api.list_objects(KEY_REQUESTS.collection_path()))
+
+
+def keys(api: ManagementApi, _: Namespace) -> Iterable[str]:
+    """Yield the recorded keys, and the nodes of claims as `NAMESPACE/CLUSTER/NODE`."""
+    for body in api.list_objects(ENDORSEMENT_KEYS.collection_path()):
+        yield body["metadata"]["name"]
+    for body in api.list_objects(ATTESTED_NODES.collection_path()):
+        spec = body["spec"]
+        yield f"{body['metadata']['namespace']}/{spec['clusterName']}/{spec['nodeName']}"
+
+
+def _bodies(api: ManagementApi, kind: Kind, namespace: str = "") -> Sequence[Body]:
+    resource = find_resource(api, kind)
+    return [] if resource is None else api.list_objects(resource.collection_path(namespace))
+
+
+def _full_name(body: Body) -> str:
+    metadata = body["metadata"]
+    return f"{metadata['namespace']}/{metadata['name']}"
