@@ -45,9 +45,11 @@ def run(session: Session) -> int:
             session.doing(f"registering endorsement keys: {done}")
             try:
                 counts[register(session, registration)] += 1
-            except CommandError:
+            except CommandError as error:
                 if number > 0:
                     session.warn(f"{done} registrations are written: solve the error and repeat")
+                if registration.place:
+                    error.message = f"{registration.place}: {error.message}"
                 raise
     if len(registrations) == 1:
         [(outcome, _)] = counts.items()

@@ -4,7 +4,7 @@ import csv
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -46,6 +46,8 @@ class KeyRegistration:
     machine: str | None = None
     provider_id: str | None = None
     node: str | None = None
+    place: str = field(default="", compare=False)
+    """Its row of an inventory."""
 
     def entry(self) -> dict[str, str]:
         """Return the entry of `EndorsementKey.spec.registeredFor`."""
@@ -114,10 +116,11 @@ def read_inventory(path: Path, default: ClusterKey | None) -> list[KeyRegistrati
     problems: list[str] = []
     registrations = []
     for number, row in rows:
+        place = f"{path}: row {number}"
         try:
-            registrations.append(_registration(row, default))
+            registrations.append(replace(_registration(row, default), place=place))
         except InputInvalid as error:
-            problems.append(f"{path}: row {number}: {error.message}")
+            problems.append(f"{place}: {error.message}")
     if not rows:
         problems.append(f"{path}: must hold a row")
     if problems:

@@ -173,6 +173,9 @@ def test_inventory_that_is_interrupted_says_how_much_was_written(
     cluster_api = management()
     cluster_api.intercept(403, "POST PATCH", skip=written)
     console = inventory(cluster_api, tmp_path, rows=3)
-    with pytest.raises(ServerUnavailable):
+    with pytest.raises(ServerUnavailable) as refused:
         register.run(console.session())
     assert console.complaint == warning
+    # The first line is the header.
+    row = f"{tmp_path / 'rack.csv'}: row {written + 2}"
+    assert refused.value.message.startswith(f"{row}: permission is missing (403)")
