@@ -73,7 +73,7 @@ def _row(
 
 
 def _unserved(snapshot: Snapshot, signer: SignerState, session: Session) -> Iterable[Document]:
-    """Yield a stopped signer, refused policies, Clusters without service, expiring kubeconfigs."""
+    """Yield a stopped signer, refused policies, and what is wrong with Clusters."""
     finding = check_signer(signer, snapshot, session.now)
     if finding.result is Result.UNKNOWN:
         session.warn(f"signer: {finding.message}. Next step: {finding.next_step}")
@@ -118,6 +118,17 @@ def _unserved(snapshot: Snapshot, signer: SignerState, session: Session) -> Iter
                 reason=state,
                 message=message,
                 next_step=f"kubectl attestation doctor --cluster {cluster.key}",
+            )
+        if cluster.bindings is not None and not cluster.bindings.removed:
+            yield _row(
+                "Bindings",
+                key,
+                "Cluster",
+                reason=cluster.bindings.reason,
+                message="bindings approve certificates without attestation until the Nodes from"
+                " before the opt-in have attested; the condition AutoApproveBindingsRemoved of the"
+                " Cluster names these Nodes",
+                next_step=f"kubectl describe cluster -n {cluster.key.namespace} {cluster.key.name}",
             )
 
 

@@ -80,13 +80,17 @@ class SignerState:
             return {}
         if not self.has_replica(cluster.key.namespace):
             return {"state": NO_REPLICA, "message": "no replica of the signer runs"}
-        if self.reads_only_files or not any(policy.status for policy in self.policies):
+        has_status = any(policy.status for policy in self.policies)
+        if self.reads_only_files or not (has_status or self.sources):
             return {}
         every = PolicySet.of(policy.policy for policy in self.policies)
         names = {p.name for p in every.selecting(cluster.key, cluster.labels)}
         if len(names) != 1:
             reason = PolicyConflict.reason if names else PolicyMissing.reason
-            return {"state": reason, "message": f"{len(names)} policies are for the Cluster"}
+            return {
+                "state": reason,
+                "message": f"{len(names) or 'no'} policies are for the Cluster",
+            }
         [policy] = [p for p in self.policies if p.name in names]
         return StoredStates(policy.status).get(cluster.key)
 

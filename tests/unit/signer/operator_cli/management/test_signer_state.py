@@ -134,9 +134,9 @@ REFUSED = {
         ([REFUSED], "KubeconfigRefused"),
         ([SERVED, REFUSED], "PolicyConflict"),
         ([{}], None),
-        ([], None),
+        ([], "PolicyMissing"),
     ],
-    ids=["not listed", "listed", "two policies", "policy file", "no policy"],
+    ids=["not listed", "listed", "two policies", "not written", "no policy"],
 )
 def test_state_of_a_cluster_is_what_the_signer_wrote(
     statuses: list[dict[str, Any]], state: str | None
