@@ -57,5 +57,6 @@ def find_problem(node: AttestedNodeObject, now: datetime) -> NodeProblem | None:
         message = f"the node has not renewed its certificate by {format_time(deadline)}"
     else:
         return None
-    until = f"the last certificate of the node is valid until {format_time(node.not_after)}"
+    verb = "is valid until" if now < node.not_after else "expired at"
+    until = f"the last certificate of the node {verb} {format_time(node.not_after)}"
     return NodeProblem(kind=kind, reason=reason, message=f"{message}; {until}")

@@ -193,7 +193,11 @@ _CHECKS: Final[tuple[tuple[str, str, Check], ...]] = (
     ),
     (
         "TPM",
-        "load its driver, and let this user open the device; see docs/node.md, The TPM",
+        (
+            "load its driver, and let this user open the device. If the TPM has failed: power the"
+            " machine off and on; if that does not help, replace the TPM, and let an operator run"
+            " kubectl attestation replace with its new key. See docs/node.md, The TPM"
+        ),
         doctor_node.check_tpm,
     ),
     (

@@ -202,7 +202,7 @@ REFUSED = replace(
 )
 OVERDUE = replace(NODE, renewal_deadline=NOW)
 UNTIL = "the last certificate of the node is valid until 2026-11-29T00:00:00Z"
-EXPIRED = "the last certificate of the node is valid until 2026-11-23T00:00:00Z"
+EXPIRED = "the last certificate of the node expired at 2026-11-23T00:00:00Z"
 PROBLEMS = {
     "refused": (REFUSED, "PcrPolicyMismatch", f"PCR 4 is not allowed; {UNTIL}"),
     "refused and overdue": (
