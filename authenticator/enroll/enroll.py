@@ -10,8 +10,7 @@ replaces a valid one only after the API server accepted it.
 """
 
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from authenticator.config.invocation import Invocation
 from authenticator.enroll import trial
 from authenticator.enroll.csr_status import CREDENTIAL_UNKNOWN
+from authenticator.enroll.dependencies import EnrollDependencies
 from authenticator.enroll.fingerprint import digest, identity, relevant_settings, with_fingerprint
 from authenticator.errors import (
     BootstrapCredentialUnusable,
@@ -29,20 +29,10 @@ from authenticator.errors import (
     Unauthorized,
 )
 from authenticator.late_imports import late_imports
-from authenticator.model import (
-    ApiCredential,
-    CertificateSpec,
-    Clock,
-    CsrApi,
-    Deadline,
-    Server,
-)
+from authenticator.model import ApiCredential, CertificateSpec, CsrApi, Deadline
 from authenticator.providers.provider import Identity
 from authenticator.state import cooldown
 from authenticator.state.credential import Credential, Freshness, freshness
-from authenticator.state.run_record import RunRecorder
-from authenticator.state.store import FileStore
-from authenticator.tpm.device import Tpm
 from common.errors import AttestationError
 from common.names import CLIENT_USAGES
 
@@ -70,43 +60,6 @@ class Trigger(Enum):
     """The admission policy for ended certificates refuses writes with the certificate."""
     FORCED = "forced"
     """An operator wants a new certificate now."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnrollDependencies:
-    """The interfaces to the outside that a call uses."""
-
-    clock: Clock
-    store: FileStore
-    connect: Callable[[Server, ApiCredential, Deadline], CsrApi]
-    open_tpm: Callable[[Deadline], AbstractContextManager[Tpm]]
-    load_bootstrap: Callable[[Path], ApiCredential]
-    query_provider: Callable[[str, Deadline], Identity]
-    event_log: Callable[[], bytes | None]
-    pcr_signatures: Callable[[], bytes | None]
-    token_hex: Callable[[], str]
-    jitter: Callable[[], float]
-    phases: RunRecorder
-
-    def exchange_dependencies(
-        self, api: CsrApi, validate_certificate: "Callable[[exchange.IssuedCredential], None]"
-    ) -> "exchange.ExchangeDependencies":
-        """Return the dependencies of an exchange, for one requester and one kind of certificate."""
-        # Imported here: it loads `cryptography`, which calls that begin no exchange do not need.
-        with late_imports():
-            from authenticator.enroll import exchange  # noqa: PLC0415
-        return exchange.ExchangeDependencies(
-            clock=self.clock,
-            store=self.store,
-            api=api,
-            validate_certificate=validate_certificate,
-            open_tpm=self.open_tpm,
-            event_log=self.event_log,
-            pcr_signatures=self.pcr_signatures,
-            token_hex=self.token_hex,
-            jitter=self.jitter,
-            phases=self.phases,
-        )
 
 
 def obtain_credential(
@@ -321,8 +274,9 @@ class _Enrollment:
         )
 
     def _exchange(self, requester: ApiCredential) -> "exchange.IssuedCredential":
+        # Imported here: it loads `cryptography`, which calls that begin no exchange do not need.
         with late_imports():
-            from authenticator.enroll import exchange  # noqa: PLC0415 - as above
+            from authenticator.enroll import exchange  # noqa: PLC0415
         settings = self._invocation.settings
         spec = CertificateSpec(
             node_name=settings.node_name,
@@ -333,11 +287,14 @@ class _Enrollment:
             expiration_seconds=settings.expiration_seconds,
             fingerprint="",
         )
-        deps = self._deps.exchange_dependencies(
-            self._connect(requester), self._verify_with_api_server
-        )
         spec = with_fingerprint(spec, self._invocation.exec_info.server, requester)
-        return exchange.run_exchange(spec, deps, self._deadline)
+        return exchange.run_exchange(
+            spec,
+            self._deps,
+            self._connect(requester),
+            self._verify_with_api_server,
+            self._deadline,
+        )
 
     def _verify_with_api_server(self, new: "exchange.IssuedCredential") -> None:
         """Require that the API server authenticates the new certificate as this node."""

@@ -32,13 +32,13 @@ Client and serving certificates differ in what is requested, and in `validate_ce
 import contextlib
 import logging
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, TypeVar
 
 from authenticator.enroll import issued_certificate
 from authenticator.enroll.csr_status import find_challenge, pending_reason, raise_if_rejected
+from authenticator.enroll.dependencies import EnrollDependencies
 from authenticator.enroll.issued_certificate import IssuedCertificate
 from authenticator.errors import (
     ClockSkewTooLarge,
@@ -52,7 +52,6 @@ from authenticator.errors import (
 from authenticator.model import (
     EXCHANGE_TTL_SECONDS,
     CertificateSpec,
-    Clock,
     Csr,
     CsrApi,
     CsrRequest,
@@ -61,9 +60,7 @@ from authenticator.model import (
     PendingExchange,
     backoff,
 )
-from authenticator.state.run_record import RunRecorder
-from authenticator.state.store import FileStore
-from authenticator.tpm.device import DeviceAttestationKey, Tpm
+from authenticator.tpm.device import DeviceAttestationKey
 from common import evidence
 from common.binding import answer_extra_data, sha256
 from common.challenge import Challenge, decode_challenge
@@ -107,29 +104,18 @@ class IssuedCredential:
     """Of the exchange, which the caller deletes when the credential is stored."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExchangeDependencies:
-    """The interfaces that an exchange uses. `open_tpm` is called only when the TPM is needed."""
-
-    clock: Clock
-    store: FileStore
-    api: CsrApi
-    validate_certificate: Callable[[IssuedCredential], None]
-    """Raises StartOver leaves when the new certificate does not serve its purpose,
-    ApiServerUnavailable when the trial has to be repeated, and other Unavailable leaves when a
-    later call has to repeat it."""
-    open_tpm: Callable[[Deadline], AbstractContextManager[Tpm]]
-    event_log: Callable[[], bytes | None]
-    pcr_signatures: Callable[[], bytes | None]
-    token_hex: Callable[[], str]
-    """128 random bits in hex."""
-    jitter: Callable[[], float]
-    """A random number from 0 to 1."""
-    phases: RunRecorder
+Trial = Callable[[IssuedCredential], None]
+"""Tries a new certificate. Raises StartOver leaves when it does not serve its purpose,
+ApiServerUnavailable when the trial has to be repeated, and other Unavailable leaves when a later
+call has to repeat it."""
 
 
 def run_exchange(
-    spec: CertificateSpec, deps: ExchangeDependencies, deadline: Deadline
+    spec: CertificateSpec,
+    deps: EnrollDependencies,
+    api: CsrApi,
+    validate_certificate: Trial,
+    deadline: Deadline,
 ) -> IssuedCredential:
     """Begin an exchange or resume the one on disk, until it ends or the deadline passes.
 
@@ -140,7 +126,7 @@ def run_exchange(
     """
     while True:
         try:
-            return _run_once(spec, deps, deadline)
+            return _Exchange(spec, deps, api, deadline).run(validate_certificate)
         except StartOver as error:
             with contextlib.suppress(StateDirectoryUnwritable):
                 deps.store.delete_pending(spec.fingerprint)
@@ -149,36 +135,35 @@ def run_exchange(
             raise
 
 
-def _run_once(
-    spec: CertificateSpec, deps: ExchangeDependencies, deadline: Deadline
-) -> IssuedCredential:
-    exchange = _Exchange(spec, deps, deadline)
-    with deps.phases.phase("offer"):
-        pending = exchange.resume() or exchange.begin()
-    if pending.challenge is None:
-        with deps.phases.phase("challenge"):
-            pending = exchange.await_challenge(pending)
-    if pending.answer is None:
-        with deps.phases.phase("answer"):
-            pending = exchange.make_answer(pending)
-    with deps.phases.phase("certificate"):
-        issued = exchange.await_certificate(pending)
-    with deps.phases.phase("trial"):
-        return exchange.validate_certificate(issued, pending)
-
-
 class _Exchange:
-    __slots__ = ("_began", "_deadline", "_deps", "_idle_polls", "_logged_reasons", "_spec")
+    __slots__ = ("_api", "_began", "_deadline", "_deps", "_idle_polls", "_logged_reasons", "_spec")
 
     def __init__(
-        self, spec: CertificateSpec, deps: ExchangeDependencies, deadline: Deadline
+        self, spec: CertificateSpec, deps: EnrollDependencies, api: CsrApi, deadline: Deadline
     ) -> None:
         self._spec = spec
         self._deps = deps
+        self._api = api
         self._deadline = deadline
         self._began = deps.clock.boottime()
         self._idle_polls = 0
         self._logged_reasons: list[str] = []
+
+    def run(self, validate_certificate: Trial) -> IssuedCredential:
+        """Do all steps that are left."""
+        phase = self._deps.phases.phase
+        with phase("offer"):
+            pending = self.resume() or self.begin()
+        if pending.challenge is None:
+            with phase("challenge"):
+                pending = self.await_challenge(pending)
+        if pending.answer is None:
+            with phase("answer"):
+                pending = self.make_answer(pending)
+        with phase("certificate"):
+            issued = self.await_certificate(pending)
+        with phase("trial"):
+            return self.validate_certificate(issued, pending, validate_certificate)
 
     def resume(self) -> PendingExchange | None:
         """Return the exchange on disk if it can still succeed. Raises OfferUnanswered."""
@@ -297,7 +282,7 @@ class _Exchange:
         )
 
     def validate_certificate(
-        self, issued: IssuedCertificate, pending: PendingExchange
+        self, issued: IssuedCertificate, pending: PendingExchange, validate: Trial
     ) -> IssuedCredential:
         """Try the new certificate."""
         new = IssuedCredential(
@@ -305,7 +290,7 @@ class _Exchange:
             pair=KeyPair(certificate=issued.chain, key=pending.key),
             fingerprint=self._spec.fingerprint,
         )
-        self._retry_while_unavailable(lambda: self._deps.validate_certificate(new))
+        self._retry_while_unavailable(lambda: validate(new))
         return new
 
     def _require_clock(self, challenge: Challenge, pending: PendingExchange) -> None:
@@ -325,7 +310,7 @@ class _Exchange:
     def _create_answer(self, pending: PendingExchange, request: bytes) -> Csr:
         if not self._is_challenge_old(pending):
             return self._create(pending.answer_name, request)
-        csr = self._retry_while_unavailable(lambda: self._deps.api.get(pending.answer_name))
+        csr = self._retry_while_unavailable(lambda: self._api.get(pending.answer_name))
         if csr is None:
             raise ExchangeExpired("its challenge was first seen too long ago to be answered")
         return csr
@@ -338,7 +323,7 @@ class _Exchange:
             expiration_seconds=self._spec.expiration_seconds,
             request=request,
         )
-        csr = self._retry_while_unavailable(lambda: self._deps.api.create(csr_request))
+        csr = self._retry_while_unavailable(lambda: self._api.create(csr_request))
         if csr.spec != csr_request:
             raise RequestNameConflict(f"a CSR named {name} exists, with other content")
         return csr
@@ -351,9 +336,7 @@ class _Exchange:
         seconds = min(limit, self._deadline.remaining())
         began = self._deps.clock.boottime()
         try:
-            changed = self._retry_while_unavailable(
-                lambda: self._deps.api.wait_for_change(csr, seconds)
-            )
+            changed = self._retry_while_unavailable(lambda: self._api.wait_for_change(csr, seconds))
         except DeadlinePassed:
             raise DeadlinePassed(f"{csr.spec.name}: {pending_reason(csr)}") from None
         if changed is None:

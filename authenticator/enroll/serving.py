@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from authenticator.config.invocation import Invocation
 from authenticator.config.settings import Settings
-from authenticator.enroll.enroll import EnrollDependencies
+from authenticator.enroll.dependencies import EnrollDependencies
 from authenticator.enroll.fingerprint import with_fingerprint
 from authenticator.errors import (
     ClientCertificateMissing,
@@ -199,13 +199,15 @@ def _exchange(
         from authenticator.enroll import exchange, issued_certificate  # noqa: PLC0415
     server = request.call.exec_info.server
     try:
-        exchange_deps = deps.exchange_dependencies(
+        return exchange.run_exchange(
+            request.spec,
+            deps,
             deps.connect(server, request.requester, deadline),
-            validate_certificate=lambda new: issued_certificate.verify_serving_chain(
+            lambda new: issued_certificate.verify_serving_chain(
                 new.pair.certificate, request.requester.certificate, server.authorities()
             ),
+            deadline,
         )
-        return exchange.run_exchange(request.spec, exchange_deps, deadline)
     except (ClientCertificateUnusable, Unauthorized) as error:
         raise type(error)(
             f"{error.message}; run kubelet-authenticator-tpm renew for a new client certificate"
