@@ -86,6 +86,11 @@ class WorkloadClusters:
         connector = self._connectors.get(key)
         return connector.workload if connector else None
 
+    def credential_expiry(self, key: ClusterKey) -> datetime | None:
+        """Return when the signer's credential for a Cluster expires, if it is connected."""
+        workload = self.get(key)
+        return None if workload is None else workload.credential_expiry
+
     def problem(self, key: ClusterKey) -> ConnectionProblem | None:
         """Return why an opted-in Cluster is not served now, `None` if it is."""
         connector = self._connectors.get(key)

@@ -8,12 +8,12 @@ from hashlib import sha256
 from threading import Event
 from typing import Final
 
+from signer.clusters.connection_problem import ConnectionProblem
 from signer.clusters.management_cluster import ManagementCluster
 from signer.clusters.workload_cluster import WorkloadCluster
 from signer.clusters.workload_clusters import WorkloadClusters
 from signer.config import Config
 from signer.controller.clock_skew import ClockSkew
-from signer.controller.cluster_connections import ClusterConnections
 from signer.controller.live_leases import RENEW_DEADLINE
 from signer.controller.maintenance.binding_removal import BindingRemoval
 from signer.controller.maintenance.management_rounds import Cleanup
@@ -39,6 +39,7 @@ from signer.controller.reconcile.limits import (
 )
 from signer.controller.reconcile.reconciler import CsrReconciler
 from signer.controller.replicas import Replica, Replicas
+from signer.controller.reports.cluster_events import Connections
 from signer.controller.reports.cluster_state import render_reports
 from signer.controller.reports.reports import Reports
 from signer.controller.threads import Health
@@ -130,7 +131,13 @@ class ControllerParts:
             api,
             self.management,
             self.policy_sync,
-            ClusterConnections(self.replicas, self.clusters, self._rounds),
+            Connections(
+                serves=self.replicas.serves,
+                is_counting_replica=lambda: self.replicas.is_counting_replica,
+                opted_in_signers=self.clusters.opted_in_signers,
+                problem=self._problem,
+                credential_expiry=self.clusters.credential_expiry,
+            ),
             now=_now,
         )
         self.management.keys.add_event_handler(self._on_key_changed)
@@ -192,6 +199,12 @@ class ControllerParts:
     def _is_ready(self) -> bool:
         """Return whether this replica serves its share of the Clusters."""
         return self._can_serve() and self.replicas.has_joined
+
+    def _problem(self, key: ClusterKey) -> ConnectionProblem | None:
+        """Return why a Cluster is not served: its connection, or else its maintenance."""
+        workload = self.clusters.get(key)
+        problem = None if workload is None else self._rounds.problem(workload)
+        return self.clusters.problem(key) or problem
 
     def _make_health(self, stop: Event) -> Health:
         health = Health(stop)

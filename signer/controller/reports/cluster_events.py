@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from common.errors import ApiServerUnavailable
 from signer.clusters.connection_problem import ConnectionProblem
@@ -34,23 +34,20 @@ _REPEAT_SECONDS: Final = 3600.0
 """Seconds until an Event is written again. The API server keeps Events for an hour."""
 
 
-class Connections(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connections:
     """What is known of the connections to workload clusters."""
 
-    def serves(self, key: ClusterKey) -> bool:
-        """Return whether this replica serves the Cluster."""
-
-    def is_counting_replica(self) -> bool:
-        """Return whether this replica counts the Clusters of each policy."""
-
-    def opted_in_signers(self, cluster: ClusterObject) -> frozenset[str]:
-        """Return the client signers of a Cluster. Raises `ApiServerUnavailable`."""
-
-    def problem(self, key: ClusterKey) -> ConnectionProblem | None:
-        """Return why an opted-in Cluster is not served, `None` if it is."""
-
-    def credential_expiry(self, key: ClusterKey) -> datetime | None:
-        """Return when the certificate of the connection expires, `None` if it has none."""
+    serves: Callable[[ClusterKey], bool]
+    """Whether this replica serves a Cluster."""
+    is_counting_replica: Callable[[], bool]
+    """Whether this replica counts the Clusters of each policy."""
+    opted_in_signers: Callable[[ClusterObject], frozenset[str]]
+    """The client signers of a Cluster. Raises `ApiServerUnavailable`."""
+    problem: Callable[[ClusterKey], ConnectionProblem | None]
+    """Why an opted-in Cluster is not served, `None` if it is."""
+    credential_expiry: Callable[[ClusterKey], datetime | None]
+    """When the certificate of the connection expires, `None` if it has none."""
 
 
 @dataclass(slots=True)

@@ -87,8 +87,9 @@ class Reports:
 
     def _enqueue_conditions(self) -> None:
         self.machines.log_dropped()
-        serves = self._connections.serves
-        self.nodes = enqueue_conditions(self._management, self.machines.note, serves, self._now())
+        self.nodes = enqueue_conditions(
+            self._management, self.machines.note, self._connections.serves, self._now()
+        )
 
     def _report_clusters(self) -> None:
         self.clusters.update(self._management.clusters.all())

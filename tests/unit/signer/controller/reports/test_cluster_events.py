@@ -14,7 +14,7 @@ from signer.clusters.connection_problem import CONNECTING, ConnectionProblem
 from signer.controller.observability import metrics
 from signer.controller.policies.active import ActivePolicies
 from signer.controller.policies.object_reader import PolicyState
-from signer.controller.reports.cluster_events import ClusterReporter
+from signer.controller.reports.cluster_events import ClusterReporter, Connections
 from signer.controller.reports.cluster_state import ClusterReport, render_reports, report_cluster
 from signer.controller.reports.policy_status import PolicyStatuses, build_status, stored_reports
 from signer.inventory.cluster_api.cluster import (
@@ -163,9 +163,24 @@ class ReporterFixture:
         active = ActivePolicies(lambda _: {})
         active.replace(policies(DEFAULT), {})
         events = cast("EventRecorder", self)
-        self.reporter = ClusterReporter(
-            active, Connected(self), events, now=lambda: NOW, monotonic=lambda: self.seconds
+        connections = Connections(
+            serves=lambda key: key.name not in self.served_elsewhere,
+            is_counting_replica=lambda: False,
+            opted_in_signers=lambda cluster: cluster.annotated_signers,
+            problem=self.connection_problem,
+            credential_expiry=self.credential_expiry,
         )
+        self.reporter = ClusterReporter(
+            active, connections, events, now=lambda: NOW, monotonic=lambda: self.seconds
+        )
+
+    def connection_problem(self, key: ClusterKey) -> ConnectionProblem | None:
+        assert key.name not in self.served_elsewhere
+        return self.problem
+
+    def credential_expiry(self, key: ClusterKey) -> datetime | None:
+        assert key.name not in self.served_elsewhere
+        return self.expiry
 
     def record(
         self,
@@ -183,30 +198,6 @@ class ReporterFixture:
 
     def update(self, *clusters: ClusterObject) -> None:
         self.reporter.update(clusters or (cluster(),))
-
-
-@dataclass(frozen=True, slots=True)
-class Connected:
-    """Connections as the fixture has them."""
-
-    fixture: ReporterFixture
-
-    def serves(self, key: ClusterKey) -> bool:
-        return key.name not in self.fixture.served_elsewhere
-
-    def is_counting_replica(self) -> bool:
-        raise NotImplementedError
-
-    def opted_in_signers(self, cluster: ClusterObject) -> frozenset[str]:
-        return cluster.annotated_signers
-
-    def problem(self, key: ClusterKey) -> ConnectionProblem | None:
-        assert self.serves(key)
-        return self.fixture.problem
-
-    def credential_expiry(self, key: ClusterKey) -> datetime | None:
-        assert self.serves(key)
-        return self.fixture.expiry
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
