@@ -7,12 +7,12 @@ kinds), and an object refers to it. One thread starts and ends the watches.
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
 from threading import Event, Lock, Thread
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from common.errors import ApiServerUnavailable
 from signer.fairness.memory_budget import MemoryBudget
@@ -40,16 +40,6 @@ _MIN_INTERVAL: Final = 1.0
 """Minimum seconds between two readings, for any number of unknown kinds."""
 
 
-class References(Protocol):
-    """The Machines and Clusters that refer to infrastructure objects."""
-
-    def used_kinds(self) -> AbstractSet[Kind]:
-        """Return the kinds of all objects that they refer to."""
-
-    def reference_changed(self, reference: Reference) -> None:
-        """Notify that an object has changed. Called on the thread of the watches."""
-
-
 @dataclass(frozen=True, slots=True)
 class _KindWatch:
     cache: Cache[InfrastructureObject]
@@ -66,14 +56,20 @@ class InfrastructureWatches:
         stop: Event,
         *,
         groups: Iterable[str],
-        references: References,
+        used_kinds: Callable[[], AbstractSet[Kind]],
+        changed: Callable[[Reference], None],
         budget: MemoryBudget,
     ) -> None:
+        """Watch the `used_kinds` of Machines and Clusters.
+
+        Call `changed` with each object that has changed, on the thread of the watches.
+        """
         self._api = api
         self._starter = starter
         self._stop = stop
         self._groups = frozenset(groups)
-        self._references = references
+        self._used_kinds = used_kinds
+        self._changed = changed
         self._budget = budget
         self._lock = Lock()
         self._watches: dict[Kind, _KindWatch] = {}
@@ -136,7 +132,7 @@ class InfrastructureWatches:
         self._require_served(self._watches.keys() - served.keys())
         with self._lock:
             self._served = served
-        used = sorted(self._references.used_kinds() & served.keys())
+        used = sorted(self._used_kinds() & served.keys())
         if len(used) > _MAX_KINDS:
             fields = {"kinds": len(used), "watched": _MAX_KINDS, "alarm": True}
             _logger.warning("too many infrastructure kinds", extra={"fields": fields})
@@ -207,6 +203,4 @@ class InfrastructureWatches:
     ) -> None:
         group, name = kind
         namespace, _, object_name = key.partition("/")
-        self._references.reference_changed(
-            Reference(group=group, kind=name, namespace=namespace, name=object_name)
-        )
+        self._changed(Reference(group=group, kind=name, namespace=namespace, name=object_name))

@@ -107,7 +107,8 @@ class ManagementCluster(ManagementCaches):
             self._starter,
             stop,
             groups=infrastructure_groups,
-            references=self,
+            used_kinds=self.used_kinds,
+            changed=self.reference_changed,
             budget=budgets.memory,
         )
 

@@ -94,7 +94,7 @@ class CsrState:
     def verify_access(self, kind: CsrKind) -> None:
         """R4: only for a verified request, since it costs two calls to the API server."""
         if self.policy.access_review is AccessReview.REQUIRE:
-            verify_access(self.csr, kind, self.cluster.csrs)
+            verify_access(self.csr, kind, self.cluster.csrs.may_create)
 
     def read_credential_list(self) -> CredentialList | None:
         """Return the credential list of the cluster, `None` where the signer keeps none."""

@@ -6,7 +6,8 @@ role that is limited to this name by `resourceNames` allows attested certificate
 kube-controller-manager approve certificates without attestation.
 """
 
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final
 
 from common.names import NODE_USER_PREFIX
 from signer.errors import AccessNotAllowed
@@ -19,18 +20,11 @@ _SERVING: Final = "selfnodeserver"
 """Subresources of `certificatesigningrequests`, which exist only as names of rights."""
 
 
-class AccessReviewer(Protocol):
-    """Asks the API server of the workload cluster."""
-
-    def may_create(self, csr: Csr, subresource: str) -> bool:
-        """Return whether the requester of the CSR may `create` the subresource for its signer.
-
-        Raises `AccessReviewUnavailable` if the API server does not decide.
-        """
-
-
-def verify_access(csr: Csr, kind: CsrKind, reviewer: AccessReviewer) -> str:
+def verify_access(csr: Csr, kind: CsrKind, may_create: Callable[[Csr, str], bool]) -> str:
     """Return the subresource that the requester may create (R4), after R3 and M5 have passed.
+
+    `may_create` asks the API server of the workload cluster about the requester of the CSR, for its
+    signer.
 
     Raises:
         AccessNotAllowed: RBAC does not allow it, or no longer.
@@ -41,7 +35,7 @@ def verify_access(csr: Csr, kind: CsrKind, reviewer: AccessReviewer) -> str:
     if kind is CsrKind.CLIENT:
         is_renewal = csr.username.startswith(NODE_USER_PREFIX)
         subresource = _RENEWAL if is_renewal else _FIRST
-    if not reviewer.may_create(csr, subresource):
+    if not may_create(csr, subresource):
         raise AccessNotAllowed(
             f"the requester may not create certificatesigningrequests/{subresource} for this signer"
         )

@@ -58,15 +58,10 @@ class Landscape(WatchStarter):
             self,
             Event(),
             groups=("infrastructure.cluster.x-k8s.io",),
-            references=self,
+            used_kinds=lambda: self.used,
+            changed=self.changed.append,
             budget=MemoryBudget(),
         )
-
-    def used_kinds(self) -> set[tuple[str, str]]:
-        return self.used
-
-    def reference_changed(self, changed: Reference) -> None:
-        self.changed.append(changed)
 
     def serve(self, *kinds: str) -> None:
         """Serve these kinds of infrastructure, and no others."""
