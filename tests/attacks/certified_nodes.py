@@ -1,6 +1,5 @@
 """Scenarios in which a node joins by its endorsement certificate alone."""
 
-from dataclasses import replace
 from functools import cache
 
 from signer.policy import TrustMode
@@ -37,9 +36,6 @@ def ordinary(*, by_rsa: bool = False) -> bytes:
 def certified() -> Scenario:
     """Join by certificate alone."""
     scenario = Scenario(anchors=configured(), certificates=(ordinary(),))
-    scenario.policy = replace(
-        scenario.policy,
-        endorsement_key=replace(scenario.policy.endorsement_key, trust=TrustMode.CERTIFIED),
-    )
+    scenario.change_policy("endorsement_key", trust=TrustMode.CERTIFIED)
     scenario.change_machine(registered_keys=())
     return scenario

@@ -1,7 +1,5 @@
 """Valid scenarios that several families of attacks share."""
 
-from dataclasses import replace
-
 from signer.policy import TrustMode
 from tests.builders.scenario import Scenario, key_name
 from tests.builders.software_tpm import AK_KINDS, attestation_key
@@ -22,10 +20,7 @@ def renewal() -> Scenario:
 def first_use() -> Scenario:
     """Join under trust mode FirstUse, without a registered key."""
     scenario = Scenario()
-    scenario.policy = replace(
-        scenario.policy,
-        endorsement_key=replace(scenario.policy.endorsement_key, trust=TrustMode.FIRST_USE),
-    )
+    scenario.change_policy("endorsement_key", trust=TrustMode.FIRST_USE)
     scenario.change_machine(registered_keys=())
     return scenario
 
@@ -33,9 +28,7 @@ def first_use() -> Scenario:
 def platform_scenario() -> Scenario:
     """Join with an endorsement key that only the platform of the Machine knows."""
     scenario = Scenario()
-    scenario.policy = replace(
-        scenario.policy, endorsement_key=replace(scenario.policy.endorsement_key, platform=RULES)
-    )
+    scenario.change_policy("endorsement_key", platform=RULES)
     scenario.change_machine(registered_keys=())
     scenario.platforms.names[scenario.provider_id] = [key_name(scenario.ek)]
     return scenario
@@ -59,8 +52,5 @@ def p384_scenario() -> Scenario:
 def _attesting(scheme: str) -> Scenario:
     """Join with an attestation key of a scheme, which the policy lists."""
     scenario = Scenario(ak=attestation_key(AK_KINDS[scheme]))
-    scenario.policy = replace(
-        scenario.policy,
-        attestation_key=replace(scenario.policy.attestation_key, schemes=frozenset({scheme})),
-    )
+    scenario.change_policy("attestation_key", schemes=frozenset({scheme}))
     return scenario

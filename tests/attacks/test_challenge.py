@@ -542,9 +542,7 @@ def test_a_challenge_of_yesterdays_policy_is_written_again() -> None:
     scenario = scenario_of(node)
     csr = scenario.offer_csr(node.keys)
     assert reconcile_once(scenario, csr, csrs=csrs).outcome == "challenged"
-    scenario.policy = replace(
-        scenario.policy, pcrs=replace(scenario.policy.pcrs, selection={"sha256": (7,)})
-    )
+    scenario.change_policy("pcrs", selection={"sha256": (7,)})
     traces = reconcile_once(scenario, csr, csrs=csrs)
     assert traces.outcome == "challenged"
     written = decode_challenge(traces.csr.annotations[CHALLENGE_ANNOTATION])
@@ -565,10 +563,7 @@ def test_offer_alone_makes_no_claim() -> None:
     node = Node("stranger")
     scenario = Scenario()
     scenario.store.machines[scenario.cluster.key] = [machine()]
-    scenario.policy = replace(
-        scenario.policy,
-        endorsement_key=replace(scenario.policy.endorsement_key, trust=TrustMode.FIRST_USE),
-    )
+    scenario.change_policy("endorsement_key", trust=TrustMode.FIRST_USE)
     challenged(scenario, node)
     assert not scenario.store.keys
     assert not scenario.store.nodes

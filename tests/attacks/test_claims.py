@@ -243,10 +243,7 @@ def busy(scenario: Scenario) -> ClaimStore:
 def strict_renewal() -> Scenario:
     """Renew with a recorded certificate, under the policy that denies all others."""
     scenario = renewal()
-    scenario.policy = replace(
-        scenario.policy,
-        renewals=replace(scenario.policy.renewals, unknown_credential=UnknownCredential.DENY),
-    )
+    scenario.change_policy("renewals", unknown_credential=UnknownCredential.DENY)
     scenario.credential_id = credential_id(b"present")
     scenario.put_claim(credential_ids=(scenario.credential_id,))
     return scenario

@@ -7,7 +7,6 @@ so the certificate alone decides.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from functools import cache
 
@@ -74,10 +73,7 @@ def certified_rsa() -> Scenario:
     """Join by the certificate of an RSA key."""
     ek, certificates = endorsement_key(0), (ordinary(by_rsa=True),)
     scenario = Scenario(ek=ek, anchors=configured(), certificates=certificates)
-    scenario.policy = replace(
-        scenario.policy,
-        endorsement_key=replace(scenario.policy.endorsement_key, trust=TrustMode.CERTIFIED),
-    )
+    scenario.change_policy("endorsement_key", trust=TrustMode.CERTIFIED)
     scenario.change_machine(registered_keys=())
     return scenario
 
@@ -85,12 +81,7 @@ def certified_rsa() -> Scenario:
 def both() -> Scenario:
     """Join by record and certificate."""
     scenario = Scenario(anchors=configured(), certificates=(ordinary(),))
-    scenario.policy = replace(
-        scenario.policy,
-        endorsement_key=replace(
-            scenario.policy.endorsement_key, trust=TrustMode.REGISTERED_AND_CERTIFIED
-        ),
-    )
+    scenario.change_policy("endorsement_key", trust=TrustMode.REGISTERED_AND_CERTIFIED)
     return scenario
 
 
@@ -610,12 +601,7 @@ def under_rsa_authority() -> Scenario:
 def without_usage_by_policy() -> Scenario:
     """Join with a certificate without any usage, which the policy allows."""
     scenario = certified()
-    scenario.policy = replace(
-        scenario.policy,
-        endorsement_key=replace(
-            scenario.policy.endorsement_key, allow_certificates_without_usage=True
-        ),
-    )
+    scenario.change_policy("endorsement_key", allow_certificates_without_usage=True)
     extensions = without(x509.KeyUsage, x509.ExtendedKeyUsage)
     scenario.certificates = (leaf(BELOW, EK, extensions=extensions),)
     return scenario

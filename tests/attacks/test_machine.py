@@ -146,6 +146,32 @@ def claimed_name(basis: TrustBasis) -> Mutation:
     return mutate
 
 
+def renamed(scenario: Scenario) -> None:
+    """Request the new host name of a Machine whose node has claimed its old one."""
+    scenario.put_claim()
+    scenario.change_machine(addresses=hostnames("renamed"))
+    scenario.node_name, scenario.request_der = "renamed", b""
+
+
+def old_claim(
+    *, name: str = "machine-1", uid: str = "machine-uid-0", requested: str = NODE, **machine: object
+) -> Mutation:
+    """Have a claim of the TPM under an older node name, for a Machine with this name and UID."""
+
+    def mutate(scenario: Scenario) -> None:
+        scenario.put_claim(node_name="old-name", machine=(name, uid))
+        scenario.change_machine(**machine)
+        scenario.node_name, scenario.request_der = requested, b""
+
+    return mutate
+
+
+def moved_with_node(scenario: Scenario) -> None:
+    """Request a new name for a Machine that was moved, whose Node exists under the old one."""
+    old_claim()(scenario)
+    scenario.inventory.nodes.append(Node(name="old-name", provider_id=PROVIDER_ID))
+
+
 def nodes(*members: Node) -> Mutation:
     """Add these Nodes to the workload cluster."""
 
@@ -190,6 +216,14 @@ NAMES: Table = {
         "a pool member of another name": pool_member(registration(PROVIDER_ID, "other")),
         "a second name after the claimed one": claimed_name(TrustBasis.REGISTERED),
         "a second name after one claimed at first use": claimed_name(TrustBasis.FIRST_USE),
+        "a new address after the claimed name": renamed,
+        "the name of an older Machine on the hardware": old_claim(
+            name="machine-0", requested="old-name"
+        ),
+        "a second name of this Machine": old_claim(uid="machine-uid-1"),
+        "a second name of a Machine whose claim has no UID": old_claim(uid=""),
+        "a second name of a moved Machine whose Node exists": moved_with_node,
+        "a second name of a moved Machine with its nodeRef": old_claim(node_ref="old-name"),
     },
     NodeNameUnknown: {
         "an external name": address("ExternalDNS"),

@@ -105,9 +105,7 @@ def unquoted(index: int) -> Mutation:
 
     def mutate(scenario: Scenario) -> Csr:
         selection = {"sha256": tuple(i for i in range(8) if i != index)}
-        scenario.policy = replace(
-            scenario.policy, pcrs=replace(scenario.policy.pcrs, selection=selection)
-        )
+        scenario.change_policy("pcrs", selection=selection)
         scenario.pcrs = extended(firmware(), selection)
         return scenario.answer_csr()
 

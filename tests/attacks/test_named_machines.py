@@ -50,10 +50,7 @@ STRANGER = endorsement_key()
 def named(provider_id: str, certificate: bytes, rules: CertificateNameRules = BOTH) -> Scenario:
     """Return a Machine without a record, and a TPM with this certificate."""
     scenario = certified()
-    scenario.policy = replace(
-        scenario.policy,
-        endorsement_key=replace(scenario.policy.endorsement_key, certificate_names=rules),
-    )
+    scenario.change_policy("endorsement_key", certificate_names=rules)
     scenario.certificates = (certificate,)
     scenario.provider_id = provider_id
     scenario.change_machine(provider_id=provider_id)

@@ -9,7 +9,6 @@ code, and its TPM works correctly. The attacker chooses what to quote and which 
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -48,12 +47,7 @@ def enforcing(variants: tuple[PcrVariant, ...] = ()) -> Callable[[], Scenario]:
 
     def make() -> Scenario:
         scenario = Scenario()
-        scenario.policy = replace(
-            scenario.policy,
-            pcrs=replace(
-                scenario.policy.pcrs, mode=PcrMode.ENFORCE, allowed=ALLOWED, variants=variants
-            ),
-        )
+        scenario.change_policy("pcrs", mode=PcrMode.ENFORCE, allowed=ALLOWED, variants=variants)
         return scenario
 
     return make
@@ -62,9 +56,7 @@ def enforcing(variants: tuple[PcrVariant, ...] = ()) -> Callable[[], Scenario]:
 def two_banks() -> Scenario:
     """Request PCRs of two banks."""
     scenario = Scenario()
-    scenario.policy = replace(
-        scenario.policy, pcrs=replace(scenario.policy.pcrs, selection=TWO_BANKS)
-    )
+    scenario.change_policy("pcrs", selection=TWO_BANKS)
     scenario.pcrs = pcr_values(TWO_BANKS)
     return scenario
 
@@ -127,9 +119,7 @@ def moved(scenario: Scenario) -> Csr:
 def policy_of_yesterday(scenario: Scenario) -> Csr:
     """Answer the challenge of a policy that has changed since."""
     csr = scenario.answer_csr()
-    scenario.policy = replace(
-        scenario.policy, pcrs=replace(scenario.policy.pcrs, selection={"sha256": (*range(8), 11)})
-    )
+    scenario.change_policy("pcrs", selection={"sha256": (*range(8), 11)})
     return csr
 
 
@@ -143,9 +133,7 @@ def allowing(allowed: PcrValues, variants: tuple[PcrVariant, ...] = ()) -> Mutat
 
     def mutate(scenario: Scenario) -> Csr:
         csr = scenario.answer_csr()
-        scenario.policy = replace(
-            scenario.policy, pcrs=replace(scenario.policy.pcrs, allowed=allowed, variants=variants)
-        )
+        scenario.change_policy("pcrs", allowed=allowed, variants=variants)
         return csr
 
     return mutate
@@ -153,7 +141,7 @@ def allowing(allowed: PcrValues, variants: tuple[PcrVariant, ...] = ()) -> Mutat
 
 def no_selection(scenario: Scenario) -> Csr:
     """Use a policy that selects no PCR: it allows nothing."""
-    scenario.policy = replace(scenario.policy, pcrs=replace(scenario.policy.pcrs, selection={}))
+    scenario.change_policy("pcrs", selection={})
     return answer(scenario, {}, {"sha256": {}})
 
 

@@ -162,9 +162,7 @@ def test_constellation_azure_root_that_expired() -> None:
 def test_review_an_offer_alone_pins_no_endorsement_key(trust: TrustMode) -> None:
     """An offer proves nothing, so the signer makes no claim."""
     scenario = first_use()
-    scenario.policy = replace(
-        scenario.policy, endorsement_key=replace(scenario.policy.endorsement_key, trust=trust)
-    )
+    scenario.change_policy("endorsement_key", trust=trust)
     if trust is TrustMode.REGISTERED:
         scenario.change_machine(registered_keys=(record_of(scenario.ek),))
     assert reconcile_once(scenario, scenario.offer_csr()).outcome == "challenged"
@@ -257,9 +255,7 @@ def test_kubelet_csr_approver_253_hiccup_that_denies_for_good(trouble: Trouble) 
 def test_cloud_provider_gcp_20_old_flow_when_attestation_fails(trust: TrustMode) -> None:
     """Every mode requires attestation, in a supported version."""
     scenario = Scenario()
-    scenario.policy = replace(
-        scenario.policy, endorsement_key=replace(scenario.policy.endorsement_key, trust=trust)
-    )
+    scenario.change_policy("endorsement_key", trust=trust)
     bare = scenario.answer_csr(request=encode_block(PEM_REQUEST, scenario.pkcs10()))
     assert reconcile_once(scenario, bare).reason == "PemBlocksUnexpected"
     other = scenario.answer_csr(request=encode_request(scenario.pkcs10(), b'{"version":"v0"}'))

@@ -261,9 +261,7 @@ def test_attack_is_refused(attack: Attack) -> None:
 def test_policy_can_ignore_the_built_in_serving_signer() -> None:
     """Requests to our own serving signer still pass."""
     scenario = serving_scenario()
-    scenario.policy = replace(
-        scenario.policy, serving=replace(scenario.policy.serving, builtin=KubeletServingMode.IGNORE)
-    )
+    scenario.change_policy("serving", builtin=KubeletServingMode.IGNORE)
     assert reconcile_once(scenario, scenario.answer_csr()).outcome == "issued"
     csr = scenario.answer_csr(signer_name=BUILTIN_SERVING_SIGNER)
     assert reconcile_once(scenario, csr).reason == "NotOurSigner"

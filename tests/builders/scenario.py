@@ -196,6 +196,11 @@ class Scenario:
         self.cluster = replace(self.cluster, **changes)
         self.inventory.of = self.cluster
 
+    def change_policy(self, part: str, /, **changes: Any) -> None:
+        """Change a part of the policy."""
+        changed = replace(getattr(self.policy, part), **changes)
+        self.policy = replace(self.policy, **{part: changed})
+
     def as_node(self, name: str | None = None) -> None:
         """Make the requester a node, itself by default."""
         self.username = f"system:node:{self.node_name if name is None else name}"

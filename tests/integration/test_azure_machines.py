@@ -88,13 +88,6 @@ def test_another_virtual_machine_is_denied(machines: Machines, azure: Issuer) ->
     assert "QuoteOfOtherMachine" in call.complaint
 
 
-def test_a_certificate_of_another_authority_is_denied(machines: Machines) -> None:
-    node = virtual_machine(machines, authority("Another Virtual TPM Root"))
-    call = node.call()
-    assert call.status == 1
-    assert "AttestationCertificateUntrusted" in call.complaint
-
-
 def test_a_key_that_the_certificate_is_not_for_is_left_alone(
     machines: Machines, azure: Issuer
 ) -> None:

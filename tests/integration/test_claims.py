@@ -4,7 +4,6 @@ The tests read the commands from docs/operate/endorsement-keys.md and run them.
 """
 
 import shlex
-from dataclasses import replace
 
 import pytest
 import yaml
@@ -103,18 +102,6 @@ def test_new_machine_takes_over_the_name_of_a_deleted_one(machines: Machines, fl
     assert claimed["endorsementKey"] in next(iter(successor.registration().values()))
 
 
-def test_name_is_not_taken_over_while_its_machine_exists(machines: Machines) -> None:
-    """K2: another Machine reports the same name; its guest agent can report any name."""
-    node = machines.registered()
-    assert node.call().status == 0
-    other = machines.power_on()
-    other_machine = Machine(other.name, addresses=[("Hostname", node.name)])
-    machines.register(other, other_machine)
-    impostor = replace(other, name=node.name, provider_id=other.provider_id)
-    assert Script(impostor).refusal_by_claim() == "NodeNameInUse"
-    assert renew(node) == ""
-
-
 def test_tpm_of_a_machine_that_is_being_deleted_waits(machines: Machines, fleet: Fleet) -> None:
     """K1, E3: until the Machine is gone, its node may still run."""
     node = machines.registered()
@@ -130,26 +117,6 @@ def test_tpm_of_a_machine_that_is_being_deleted_waits(machines: Machines, fleet:
     assert script.attest() == {"Approved": "Attested"}
     held = csrs.held(successor, fleet.management.admin)
     assert (held["nodeName"], held["providerID"]) == (successor.name, successor.provider_id)
-
-
-def test_one_registered_tpm_in_two_clusters_waits_for_an_operator(
-    machines: Machines, fleet: Fleet
-) -> None:
-    """K1: both claims have a record.
-
-    The offer waits, and the answer names neither node nor cluster.
-    """
-    node = machines.registered(fleet.first)
-    assert node.call().status == 0
-    twin = machines.power_on(fleet.second, tpm=node.tpm)
-    machines.register(twin)
-    script, name = Script(twin), csrs.new_name()
-    script.put(name, script.encoded(name))
-    message = csrs.waiting_for(script.client, name, "EndorsementKeyRegistrationConflict")
-    assert node.name not in message
-    assert fleet.first.namespace not in message
-    ban(fleet, key_of(node, fleet))
-    assert csrs.decided(script.client, name) == {"Denied": "EndorsementKeyBanned"}
 
 
 @pytest.mark.parametrize("by", ["providerID", "machineName", "nodeName"])

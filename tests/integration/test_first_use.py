@@ -43,13 +43,6 @@ def test_first_tpm_joins_and_renews(machines: Machines, fleet: Fleet) -> None:
     assert renew(node) == ""
 
 
-def test_a_second_tpm_is_refused(machines: Machines) -> None:
-    node = machines.known()
-    assert node.call().status == 0
-    assert Script(machines.power_on(name=node.name)).refusal_by_claim() == "NodeNameInUse"
-    assert renew(node) == ""
-
-
 def test_only_the_machines_own_token_is_accepted(machines: Machines, fleet: Fleet) -> None:
     """Where the Machine's bootstrap configuration owns a token, every other token is refused."""
     node = machines.power_on()
@@ -61,48 +54,6 @@ def test_only_the_machines_own_token_is_accepted(machines: Machines, fleet: Flee
     Script(node).waiting_for("OperatorActionRequired")
     node.give_token(owned_token)
     assert node.call().status == 0
-
-
-def test_a_machine_that_has_a_node_needs_an_operator(machines: Machines, fleet: Fleet) -> None:
-    """A TPM that arrives after the node has joined is not the first one."""
-    node = machines.power_on()
-    fleet.add_machine(node.tenant, Machine(node.name, bootstrap_ready=False))
-    machine = f"{MACHINES.format(node.tenant.namespace)}/{node.name}"
-    # Ready and with a node in one write: the signer never sees one without the other
-    ready = {"initialization": {"bootstrapDataSecretCreated": True}}
-    status = {"status": {"nodeRef": {"name": node.name}, **ready}}
-    fleet.management.admin.patch(f"{machine}/status", status)
-    script = Script(node)
-    script.waiting_for("OperatorActionRequired")
-    fleet.management.admin.patch(machine, {"metadata": {"annotations": node.registration()}})
-    assert script.attest() == {"Approved": "Attested"}
-    assert csrs.held(node, fleet.management.admin)["basis"] == "Registered"
-
-
-def test_record_outranks_the_first_use(machines: Machines, fleet: Fleet) -> None:
-    """Another TPM used the node's token first. Then the operator registers the right key."""
-    stranger = machines.known()
-    assert stranger.call().status == 0
-    owner = machines.power_on(name=stranger.name)
-    fleet.management.admin.patch(
-        f"{MACHINES.format(owner.tenant.namespace)}/{owner.name}",
-        {"metadata": {"annotations": owner.registration()}},
-    )
-    # It is refused until the signer has seen the record
-    wait_until(lambda: owner.call().status == 0, what="the owner has joined", poll=1)
-    assert "EndorsementKeyMismatch" in renew(stranger)
-    assert renew(owner) == ""
-
-
-def test_one_tpm_joins_only_one_cluster(machines: Machines, fleet: Fleet) -> None:
-    """K1: the answer does not disclose the other cluster."""
-    node = machines.known(fleet.first)
-    assert node.call().status == 0
-    twin = Script(machines.known(fleet.second, tpm=node.tpm))
-    assert twin.attest() == {"Denied": "EndorsementKeyInUse"}
-    stored_csrs = str(twin.client.list(csrs.CSRS))
-    for name in (fleet.first.namespace, node.name):
-        assert name not in stored_csrs
 
 
 @pytest.fixture

@@ -76,11 +76,6 @@ def test_log_of_another_boot_is_refused(machines: Machines) -> None:
     assert "EventLogMismatch" in refusal(node)
 
 
-def test_missing_log_is_refused(machines: Machines) -> None:
-    node = machines.registered(settings={"eventLogFile": "/nonexistent"})
-    assert "EventLogMissing" in refusal(node)
-
-
 def test_a_measured_boot_is_learned(machines: Machines, fleet: Fleet, measuring: Signer) -> None:
     """From a policy with few requirements to one that requires this boot."""
     node = machines.registered(fleet.second)

@@ -12,7 +12,6 @@ from tests.harness.objects import Machine
 from tests.harness.signer import Signer, of_cluster
 from tests.harness.tpm import TrustDomain
 from tests.integration import csrs
-from tests.integration.operator_calls import key_of
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -55,15 +54,6 @@ def test_the_tpm_of_another_machine_is_denied(machines: Machines) -> None:
     call = node.call()
     assert call.status == 1
     assert "EndorsementCertificateOfOtherMachine" in call.complaint
-
-
-def test_a_ban_ends_what_a_certificate_says(machines: Machines, fleet: Fleet) -> None:
-    node = virtual_machine(machines)
-    assert node.call().status == 0
-    path = f"{csrs.ENDORSEMENT_KEYS}/{key_of(node)}"
-    fleet.management.admin.patch(path, {"spec": {"banned": {"reason": "stolen"}}})
-    call = node.call("renew", "--kubeconfig", str(node.kubeconfig()))
-    assert "EndorsementKeyBanned" in call.complaint
 
 
 def test_a_machine_that_was_made_again_joins_with_its_new_tpm(

@@ -59,18 +59,6 @@ def shown_events(fleet: Fleet) -> set[tuple[str, str]]:
     return {(event["reason"], event["involvedObject"]["name"]) for event in events}
 
 
-@pytest.mark.parametrize("which", [0, 1])
-def test_each_of_several_values_is_accepted(machines: Machines, boots: Boots, which: int) -> None:
-    node = machines.power_on(tpm=boots[which])
-    machines.register(node)
-    assert Script(node).attest() == {"Approved": "Attested"}
-    machines.forget(node)
-
-
-def test_boot_with_other_values_is_refused(machines: Machines) -> None:
-    assert Script(machines.registered()).attest() == {"Denied": "PcrPolicyMismatch"}
-
-
 def test_mode_warn_issues_the_certificate_with_an_alarm(
     machines: Machines, fleet: Fleet, boots: Boots, enforcing: Signer
 ) -> None:

@@ -93,16 +93,6 @@ def test_node_joins_with_the_key_that_the_platform_knows(
     assert csrs.held(node, fleet.management.admin)["basis"] == "Registered"
 
 
-def test_another_tpm_than_the_platform_knows_is_denied(
-    cloud: Cloud, node: Node, machines: Machines
-) -> None:
-    cloud.launch(node)
-    stranger = machines.power_on(name=node.name)
-    stranger.provider_id = node.provider_id
-    assert Script(stranger).refusal() == "EndorsementKeyMismatch"
-    assert node.call().status == 0
-
-
 def test_node_waits_while_the_platform_does_not_answer(
     cloud: Cloud, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,14 +76,6 @@ def test_a_name_of_the_control_plane_is_denied(machines: Machines, stolen: str) 
     assert csrs.decided(client, name) == {"Denied": "AddressOfControlPlane"}
 
 
-def test_another_machines_address_waits_for_an_operator(machines: Machines) -> None:
-    """S3: both machines report it."""
-    victim, _, address = joined(machines)
-    node, client, _ = joined(machines, address=address)
-    csrs.waiting_for(client, ask(client, node.name, [address]), "AddressOfAnotherMachine")
-    assert victim.name != node.name
-
-
 def test_a_node_that_was_never_attested_waits(machines: Machines) -> None:
     """The cluster issued its certificate, but no claim says which Machine it is."""
     node, address = with_addresses(machines)
@@ -92,16 +84,6 @@ def test_a_node_that_was_never_attested_waits(machines: Machines) -> None:
     csrs.waiting_for(client, name, "NodeNameUnknown")
     assert node.call().status == 0
     assert named(certified(client, name)) == {node.name, address}
-
-
-def test_a_bootstrapper_gets_no_serving_certificate(machines: Machines) -> None:
-    """R3: neither signer issues one."""
-    node, address = with_addresses(machines)
-    workload = node.tenant.workload
-    client = workload.with_token(workload.bootstrap_token())
-    name = ask(client, node.name, [address])
-    assert csrs.decided(client, name) == {"Denied": "RequesterNotAllowed"}
-    assert ServingScript(node, dns_names=[node.name]).refusal() == "RequesterNotAllowed"
 
 
 def test_a_node_gets_no_serving_certificate_for_another(machines: Machines) -> None:

@@ -89,18 +89,6 @@ def test_names_of_the_machine_are_approved_and_signed(machines: Machines, fleet:
     assert named(certified(client, name)) == {node.name, address}
 
 
-def test_name_of_the_control_plane_is_denied(machines: Machines, fleet: Fleet) -> None:
-    node, client, address = joined(machines, fleet)
-    name = ask(client, node.name, [node.name, address, HOST])
-    assert csrs.decided(client, name) == {"Denied": "AddressOfControlPlane"}
-
-
-def test_address_of_another_machine_waits(machines: Machines, fleet: Fleet) -> None:
-    _, _, address = joined(machines, fleet)
-    node, client, _ = joined(machines, fleet)
-    csrs.waiting_for(client, ask(client, node.name, [node.name, address]), "AddressNotOfMachine")
-
-
 def test_attestation_waits_with_a_clear_reason(machines: Machines) -> None:
     script = Script(machines.registered())
     message = script.waiting_for("ServingOnly")

@@ -161,10 +161,7 @@ def test_a_good_answer_is_explained_check_by_check(directory: Directory) -> None
 
 def test_a_refusal_has_the_checks_before_it_and_its_reason(directory: Directory) -> None:
     directory.scenario.change_machine(addresses=machine().addresses[1:])
-    directory.scenario.policy = replace(
-        directory.scenario.policy,
-        node_names=replace(directory.scenario.policy.node_names, machine_name=True),
-    )
+    directory.scenario.change_policy("node_names", machine_name=True)
     spec = {"nodeNames": {"machineName": True}}
     text, status = directory.report(directory.scenario.offer_csr(), spec=spec)
     steps = ENTRY + OFFERED + REQUESTER + KEYS + "".join(MACHINE.splitlines(keepends=True)[:3])

@@ -37,9 +37,7 @@ def with_pcrs(mode: PcrMode, *, allowed: bool) -> Scenario:
         for bank, digests in scenario.pcrs.items()
     }
     pcr_allowed = values if allowed else {}
-    scenario.policy = replace(
-        scenario.policy, pcrs=replace(scenario.policy.pcrs, mode=mode, allowed=pcr_allowed)
-    )
+    scenario.change_policy("pcrs", mode=mode, allowed=pcr_allowed)
     return scenario
 
 
@@ -65,9 +63,7 @@ def test_values_that_the_policy_warns_about_are_verified_or_a_mismatch() -> None
 def test_renewal_replaces_the_boot_state() -> None:
     scenario = with_pcrs(PcrMode.WARN, allowed=False)
     assert claim(scenario).boot_state is BootState.MISMATCH
-    scenario.policy = replace(
-        scenario.policy, pcrs=replace(scenario.policy.pcrs, mode=PcrMode.RECORD)
-    )
+    scenario.change_policy("pcrs", mode=PcrMode.RECORD)
     assert claim(scenario).boot_state is None
 
 

@@ -29,9 +29,7 @@ ASKED = {"sha256": (0, 1, 2, 3, 4, 5, 6, 7)}
 def test_q3_selection_of_the_policy_passes(selection: dict[str, tuple[int, ...]]) -> None:
     """One bank or several. The digest covers them in ascending order of algorithms."""
     scenario = Scenario()
-    scenario.policy = replace(
-        scenario.policy, pcrs=replace(scenario.policy.pcrs, selection=selection)
-    )
+    scenario.change_policy("pcrs", selection=selection)
     scenario.pcrs = pcr_values(selection)
     assert scenario.verify_answer().pcrs == pcr_values(selection)
 
@@ -54,10 +52,7 @@ def enforcing(
     mode: PcrMode = PcrMode.ENFORCE,
 ) -> None:
     """Use a policy that compares with allowed values."""
-    scenario.policy = replace(
-        scenario.policy,
-        pcrs=replace(scenario.policy.pcrs, mode=mode, allowed=allowed, variants=variants),
-    )
+    scenario.change_policy("pcrs", mode=mode, allowed=allowed, variants=variants)
 
 
 def exactly(scenario: Scenario, *others: bytes) -> dict[str, dict[int, frozenset[bytes]]]:

@@ -22,10 +22,7 @@ from tests.builders.software_tpm import AK_KINDS, attestation_key, endorsement_k
 def test_answer_passes_with_every_type_of_attestation_key(scheme: str) -> None:
     """The key determines signature scheme and hash."""
     scenario = Scenario(ak=attestation_key(AK_KINDS[scheme]))
-    scenario.policy = replace(
-        scenario.policy,
-        attestation_key=replace(scenario.policy.attestation_key, schemes=frozenset({scheme})),
-    )
+    scenario.change_policy("attestation_key", schemes=frozenset({scheme}))
     verified = scenario.verify_answer()
     assert (verified.holder.node_name, verified.holder.provider_id) == (
         scenario.node_name,
@@ -73,12 +70,7 @@ def test_challenge_keys_are_not_in_their_repr() -> None:
 def test_q1_both_pss_salt_lengths_of_tpms_are_accepted(size: int) -> None:
     """TPM 2.0 Part 1, annex B.7: as long as the digest, or as the key allows."""
     scenario = Scenario(ak=attestation_key(AK_KINDS["rsapss-2048-sha256"]))
-    scenario.policy = replace(
-        scenario.policy,
-        attestation_key=replace(
-            scenario.policy.attestation_key, schemes=frozenset({"rsapss-2048-sha256"})
-        ),
-    )
+    scenario.change_policy("attestation_key", schemes=frozenset({"rsapss-2048-sha256"}))
     key, answer = scenario.ak.private, scenario.answer()
     assert isinstance(key, rsa.RSAPrivateKey)
     pss = padding.PSS(padding.MGF1(hashes.SHA256()), size)

@@ -35,9 +35,7 @@ Change = Callable[[Scenario], None]
 def scenario_of(trust: TrustMode, *records: RegisteredKey) -> Scenario:
     """Make a scenario under a policy, with exactly these records."""
     scenario = Scenario()
-    scenario.policy = replace(
-        scenario.policy, endorsement_key=replace(scenario.policy.endorsement_key, trust=trust)
-    )
+    scenario.change_policy("endorsement_key", trust=trust)
     scenario.change_machine(registered_keys=records)
     return scenario
 
@@ -227,9 +225,7 @@ def test_e2_of_several_keys_for_a_name_any_claims_it() -> None:
 def platform_scenario(*names: str, trust: TrustMode = TrustMode.REGISTERED) -> Scenario:
     """Make a scenario without records, whose platform gives these keys for the Machine."""
     scenario = scenario_of(trust)
-    scenario.policy = replace(
-        scenario.policy, endorsement_key=replace(scenario.policy.endorsement_key, platform=RULES)
-    )
+    scenario.change_policy("endorsement_key", platform=RULES)
     scenario.platforms.names[PROVIDER_ID] = names
     return scenario
 
@@ -248,9 +244,7 @@ def test_e2_a_key_that_another_instance_has_is_not_registered() -> None:
 
 def test_e2_a_policy_without_a_platform_asks_none() -> None:
     scenario = platform_scenario(key_name(Scenario().ek))
-    scenario.policy = replace(
-        scenario.policy, endorsement_key=replace(scenario.policy.endorsement_key, platform=None)
-    )
+    scenario.change_policy("endorsement_key", platform=None)
     check(scenario, EndorsementKeyNotRegistered)
     assert scenario.platforms.asked == []
 

@@ -1,6 +1,5 @@
 """S1 to S3, for our own signer and for the built-in one."""
 
-from dataclasses import replace
 from ipaddress import IPv4Address, ip_address
 
 import pytest
@@ -183,9 +182,7 @@ def test_builtin_by_policy_a_node_without_claim_is_found_by_node_ref() -> None:
     scenario = attested()
     scenario.store.nodes.clear()
     scenario.change_machine(node_ref=NODE)
-    scenario.policy = replace(
-        scenario.policy, serving=replace(scenario.policy.serving, node_ref_fallback=True)
-    )
+    scenario.change_policy("serving", node_ref_fallback=True)
     for other in ("a-node", "z-node"):
         made = machine(name=other, uid=other, provider_id=other, node_ref=other, addresses=())
         scenario.store.machines[HOME].append(made)

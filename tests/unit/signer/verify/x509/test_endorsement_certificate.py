@@ -535,9 +535,7 @@ def test_validity_is_checked_at_the_time_of_the_argument() -> None:
 def certified(trust: TrustMode, *certificates: bytes, recorded: bool) -> Scenario:
     """Make a scenario with a policy that needs a certificate."""
     scenario = Scenario(ek=endorsement_key(), certificates=certificates)
-    scenario.policy = replace(
-        scenario.policy, endorsement_key=replace(scenario.policy.endorsement_key, trust=trust)
-    )
+    scenario.change_policy("endorsement_key", trust=trust)
     scenario.anchors = anchors(ROOT, BELOW)
     key = scenario.ek.private.public_key()
     scenario.certificates = certificates or (leaf(BELOW, key),)
