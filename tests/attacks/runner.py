@@ -396,12 +396,13 @@ def _assert_refused_by_reconciler(attack: Attack, scenario: Scenario, csr: Csr) 
     if outcome == "denied" and "Approved" in csr.conditions:
         outcome = "failed"
     assert verdict == (outcome, attack.reason.__name__, attack.check)
-    _assert_recorded_once(traces, csr, outcome)
+    reported = outcome in {"denied", "failed", "waiting"} or attack.reason.alarm
+    _assert_recorded_once(traces, csr, outcome, reported=reported)
     _assert_nothing_disclosed(scenario, traces)
     after = _state(scenario)
     assert before.complete_claims() <= after.complete_claims()
     old_caches = scenario.inventory.store is not scenario.store
-    may_write = attack.claims is not None or (old_caches and attack.check.startswith("K"))
+    may_write = attack.claims is not None or (old_caches and attack.check.startswith(("E3", "K")))
     assert may_write or after == before
 
 
@@ -412,7 +413,7 @@ def _claims(attack: Attack, scenario: Scenario, csr: Csr) -> ClaimStore:
     return FakeClaimStore(store=scenario.store, unavailable=csr.uid == OFFER_UID)
 
 
-def _assert_recorded_once(traces: Outcome, csr: Csr, outcome: str) -> None:
+def _assert_recorded_once(traces: Outcome, csr: Csr, outcome: str, *, reported: bool) -> None:
     """Assert that CSR and Event have the reason once, and that an ignored CSR does not change."""
     after = traces.csr
     assert after.certificate == csr.certificate
@@ -420,11 +421,10 @@ def _assert_recorded_once(traces: Outcome, csr: Csr, outcome: str) -> None:
     assert new == {"denied": {"Denied"}, "failed": {"Failed"}}.get(outcome, set())
     for kind in new:
         assert after.conditions[kind].reason == traces.reason
-    if outcome == "waiting":
+    if reported and not new:
         assert after.annotations[PENDING_REASON_ANNOTATION].startswith(f"{traces.reason}: ")
-    reported = outcome in {"denied", "failed", "waiting"}
     assert traces.events == ([(csr.name, traces.reason)] if reported else [])
-    if outcome in {"ignored", "retried"}:
+    if not reported:
         assert replace(after, resource_version=csr.resource_version) == csr
 
 

@@ -35,7 +35,6 @@ ELSEWHERE = {
     errors.AttestationPolicyPresent: "is another program's: tests/unit/signer/insecure",
     errors.MachineAlreadyCertified: "is another program's: tests/unit/signer/insecure",
     errors.AccessNotAllowed: "the API server decides: verify/requests/test_access.py",
-    errors.AttestedNodeUnreadable: "is a tenant's object: verify/machines/test_claims.py",
     errors.AccessReviewUnavailable: "is an outage: test_reconciler.py",
     errors.EndorsementKeyQuotaExceeded: "tests/unit/signer/controller/reconcile/test_key_quota.py",
     errors.AuthorityShared: "needs two Clusters: test_authorities.py",

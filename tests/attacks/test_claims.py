@@ -15,6 +15,7 @@ import pytest
 
 from common.errors import ApiServerUnavailable, AttestationError
 from signer.errors import (
+    AttestedNodeUnreadable,
     ClaimConflict,
     EndorsementKeyBanned,
     EndorsementKeyHolderDeleting,
@@ -249,6 +250,31 @@ def strict_renewal() -> Scenario:
     return scenario
 
 
+def claimed_renewal() -> Scenario:
+    """Renew as a node that has its claim."""
+    scenario = renewal()
+    scenario.put_claim()
+    return scenario
+
+
+def banned_claim(scenario: Scenario) -> None:
+    """Ban the TPM whose claim the node has."""
+    scenario.put_key(key_name(scenario.ek), held_by=scenario.holder(), banned=True)
+
+
+def name_lost(scenario: Scenario) -> None:
+    """Let the Machine of the node's claim be gone, and another TPM have its name."""
+    moved_claim(scenario)
+    scenario.store.machines[ABROAD] = []
+    scenario.put_claim(STRANGER)
+
+
+def unreadable_name(scenario: Scenario) -> None:
+    """Make the AttestedNode of the name unreadable: it may be the claim of another TPM."""
+    scenario.put_claim(STRANGER)
+    scenario.store.unreadable_nodes.add((HOME, scenario.node_name))
+
+
 def filed_with(certificate: str) -> Mutation:
     """File the answer with another certificate in the name of the node."""
 
@@ -339,6 +365,19 @@ KEYS = [
             },
         }
     ),
+    *attacks(
+        {
+            EndorsementKeyBanned: {"a TPM banned since its claim": unseen(banned_claim)},
+            EndorsementKeyReleased: {"a TPM released since": unseen(release(PROVIDER_ID))},
+            EndorsementKeyRegistrationConflict: {
+                "a TPM taken abroad since its claim": unseen(abroad(TrustBasis.REGISTERED))
+            },
+            NodeNameInUse: {
+                "a name taken since its claim": unseen(name_claimed(TrustBasis.REGISTERED))
+            },
+        },
+        scenario=claimed_renewal,
+    ),
     Attack(
         "a TPM of a deleted node whose certificate is valid",
         EndorsementKeyHolderDeleting,
@@ -347,6 +386,12 @@ KEYS = [
     ),
 ]
 NAMES = [
+    *attacks(
+        {
+            NodeNameInUse: {"the name of another TPM, with a free TPM": unseen(name_lost)},
+            AttestedNodeUnreadable: {"a name that cannot be read": unseen(unreadable_name)},
+        }
+    ),
     Attack(
         "a name claimed a moment ago", NodeNameInUse, unseen(name_claimed(TrustBasis.REGISTERED))
     ),
@@ -586,7 +631,10 @@ ATTACKS = [
 ]
 
 
-@pytest.mark.parametrize("scenario", [Scenario, first_use, after_certificate, strict_renewal])
+@pytest.mark.parametrize(
+    "scenario",
+    [Scenario, first_use, after_certificate, strict_renewal, claimed_renewal],
+)
 def test_the_good_case_passes(scenario: Callable[[], Scenario]) -> None:
     assert_issued(scenario)
 

@@ -7,6 +7,7 @@ so the certificate alone decides.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from functools import cache
 
@@ -39,17 +40,19 @@ from tests.builders.certificates import (
     EXTENSIONS,
     NOW,
     SERIAL,
-    SIGNATURE_ALGORITHM,
     SPKI,
     VERSION,
     Issuer,
     authority,
+    ca,
     leaf,
     leaf_extensions,
     name,
+    oaep,
     revocation_list,
     rewritten,
     san,
+    signed_by_hand,
     usage,
 )
 from tests.builders.odd_rsa import EXPONENT_3, ROCA
@@ -59,11 +62,6 @@ from tests.builders.software_tpm import PrivateKey, endorsement_key, rsa_key
 STRANGER = endorsement_key()
 DAY = timedelta(days=1)
 SHA1, MD5 = hashes.SHA1(), hashes.MD5()  # noqa: S303 - refused, which is the point
-RSA_SIGNATURES = {
-    "md5": bytes.fromhex("300d06092a864886f70d0101040500"),
-    "sha1": bytes.fromhex("300d06092a864886f70d0101050500"),
-    "sha256": bytes.fromhex("300d06092a864886f70d01010b0500"),
-}
 
 Extensions = dict[x509.ExtensionType, bool]
 UNKNOWN = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4"), b"\5\0")
@@ -121,11 +119,6 @@ def recorded_for_another(scenario: Scenario) -> None:
 def without(*kinds: type[x509.ExtensionType]) -> Extensions:
     """Return the ordinary extensions except for some."""
     return {e: c for e, c in leaf_extensions(EK).items() if not isinstance(e, kinds)}
-
-
-def ca(path_length: int | None = None) -> x509.BasicConstraints:
-    """Make an authority's basic constraints."""
-    return x509.BasicConstraints(ca=True, path_length=path_length)
 
 
 def purposes(*oids: str) -> Extensions:
@@ -214,20 +207,18 @@ def signed_with(
     digest: hashes.SHA1 | hashes.MD5 | hashes.SHA256,
     *,
     pss: bool = False,
-    change_spki: Callable[[bytes], bytes] = lambda spki: spki,
+    change_spki: Callable[[bytes], bytes] = bytes,
     key: PublicKey = EK,
 ) -> Mutation:
     """Sign with parameters that libraries refuse, by an authority below the root."""
     issuer = rsa_authority()
-    algorithm = RSA_SIGNATURES[digest.name]
-    tbs, _, _ = der.parse(leaf(issuer, key)).children
-    parts = [child.der for child in tbs.children]
-    parts[SIGNATURE_ALGORITHM], parts[SPKI] = algorithm, change_spki(parts[SPKI])
-    signed = der.encode(der.SEQUENCE, b"".join(parts))
+    signer = issuer.key
+    assert isinstance(signer, rsa.RSAPrivateKey)
     pad = padding.PSS(padding.MGF1(digest), 32) if pss else padding.PKCS1v15()
-    assert isinstance(issuer.key, rsa.RSAPrivateKey)
-    bits = der.encode(der.BIT_STRING, b"\0" + issuer.key.sign(signed, pad, digest))
-    return sent(der.encode(der.SEQUENCE, signed + algorithm + bits), issuer.der)
+    certificate = signed_by_hand(
+        leaf(issuer, key), digest.name, lambda tbs: signer.sign(tbs, pad, digest), change_spki
+    )
+    return sent(certificate, issuer.der)
 
 
 @cache
@@ -268,13 +259,6 @@ def two_values(_: bytes) -> bytes:
 def no_bits(_: bytes) -> bytes:
     """Write a key usage without bits."""
     return written(bytes.fromhex("0603551d0f"), b"\x03\x00")
-
-
-def oaep(spki: bytes) -> bytes:
-    """Name an RSA key id-RSAES-OAEP, as Infineon and Nuvoton do."""
-    bits = der.parse(spki).children[1]
-    algorithm = bytes.fromhex("06092a864886f70d0101073000")
-    return der.encode(der.SEQUENCE, der.encode(der.SEQUENCE, algorithm) + bits.der)
 
 
 def oaep_leaf(issuer: Issuer, **changes: object) -> bytes:
@@ -481,12 +465,20 @@ REVOKED: Table = {
         ),
     },
 }
+P224 = authority("Vendor TPM CA 92", ROOT, key=ec.generate_private_key(ec.SECP224R1()))
 OAEP: Table = {
     EndorsementCertificateUntrusted: {
         "OAEP key: a stranger of the authority's name": sent(oaep_leaf(namesake())),
         "OAEP key: one bit of the signature": sent(changed(oaep_leaf(BELOW))),
+        "OAEP key: a stranger of the name of an RSA authority": sent(
+            oaep_leaf(replace(rsa_authority(), key=rsa_key(number=4))), rsa_authority().der
+        ),
+        "OAEP key: under a key on P-224": sent(oaep_leaf(P224), P224.der),
     },
-    EndorsementCertificateOutOfDate: {"OAEP key: expired": sent(oaep_leaf(BELOW, ends=NOW - DAY))},
+    EndorsementCertificateOutOfDate: {
+        "OAEP key: expired": sent(oaep_leaf(BELOW, ends=NOW - DAY)),
+        "OAEP key: valid tomorrow": sent(oaep_leaf(BELOW, begins=NOW + DAY)),
+    },
     EndorsementCertificateNotAllowed: {
         "OAEP key: signed with SHA-1": signed_with(SHA1, change_spki=oaep, key=RSA_EK),
         "OAEP key: an unknown critical extension": sent(
@@ -536,6 +528,17 @@ FIRST_CLAIMS: Table = {
         "a certified first claim with a nodeRef": with_node_ref,
     },
 }
+
+
+def without_usage_by_policy() -> Scenario:
+    """Join with a certificate without any usage, which the policy allows."""
+    scenario = certified()
+    scenario.change_policy("endorsement_key", allow_certificates_without_usage=True)
+    extensions = without(x509.KeyUsage, x509.ExtendedKeyUsage)
+    scenario.certificates = (leaf(BELOW, EK, extensions=extensions),)
+    return scenario
+
+
 ATTACKS = [
     *attacks(
         UNTRUSTED,
@@ -549,6 +552,11 @@ ATTACKS = [
         scenario=certified,
     ),
     *attacks(OAEP, scenario=certified_rsa),
+    *(
+        replace(each, name=f"certificates without usage allowed: {each.name}")
+        for each in attacks(USAGES, scenario=without_usage_by_policy)
+        if each.name != "without key usage and extended key usage"
+    ),
     *NOT_ITS_OWN,
 ]
 
@@ -595,15 +603,6 @@ def under_rsa_authority() -> Scenario:
     key = rsa_key(number=2)
     issuer = authority("Vendor TPM CA 91", ROOT, key=key, extensions={ca(): True})
     scenario.certificates = (leaf(issuer, EK), issuer.der)
-    return scenario
-
-
-def without_usage_by_policy() -> Scenario:
-    """Join with a certificate without any usage, which the policy allows."""
-    scenario = certified()
-    scenario.change_policy("endorsement_key", allow_certificates_without_usage=True)
-    extensions = without(x509.KeyUsage, x509.ExtendedKeyUsage)
-    scenario.certificates = (leaf(BELOW, EK, extensions=extensions),)
     return scenario
 
 

@@ -139,6 +139,18 @@ def allowing(allowed: PcrValues, variants: tuple[PcrVariant, ...] = ()) -> Mutat
     return mutate
 
 
+def expired(scenario: Scenario) -> Csr:
+    """Use a policy under which a good value has ended."""
+    scenario.change_policy("pcrs", until={GOOD["sha256"][4]: scenario.now})
+    return scenario.answer_csr()
+
+
+def of_no_machine(scenario: Scenario) -> Csr:
+    """Boot other code, and name no Machine: the values are checked first."""
+    scenario.store.machines.clear()
+    return answer(scenario, EVIL, EVIL)
+
+
 def no_selection(scenario: Scenario) -> Csr:
     """Use a policy that selects no PCR: it allows nothing."""
     scenario.change_policy("pcrs", selection={})
@@ -222,6 +234,8 @@ POLICIES = [
                     ALLOWED, (of_pool("workers"),)
                 ),
                 "a variant for all Machines": allowing(ALLOWED, (of_pool(None),)),
+                "a value that has ended": expired,
+                "something else booted for no Machine": of_no_machine,
             },
         },
         scenario=ENFORCING,

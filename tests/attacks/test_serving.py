@@ -125,6 +125,12 @@ def reported(*addresses: tuple[str, str]) -> Mutation:
     return mutate
 
 
+def service_of_own_domain(scenario: Scenario) -> None:
+    """Request the name of a Service in a cluster with its own domain and no known networks."""
+    scenario.change_cluster(service_domain="Corp.Example.", service_networks=())
+    reported(("InternalDNS", "web.shop.svc.corp.example"))(scenario)
+
+
 def control_plane(*hosts: str, asked: bytes) -> Mutation:
     """Request a name of the control plane in another spelling; the guest reported it."""
 
@@ -316,6 +322,7 @@ RESERVED = (
             *("a.kube-public.", "a.kube-node-lease", "pod-2.shop.POD", "metadata.google.internal"),
         )
     ]
+    + [attack("a Service of a cluster with its own domain", AddressReserved, service_of_own_domain)]
 )
 CONTROL_PLANE = [
     attack(name, AddressOfControlPlane, mutate)

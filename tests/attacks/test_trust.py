@@ -56,6 +56,7 @@ from tests.builders.scenario import (
     record_of,
 )
 from tests.builders.software_tpm import TpmKey, endorsement_key
+from tests.fakes.inventory import AllRegistrations
 
 STRANGER = endorsement_key()
 
@@ -72,6 +73,13 @@ def first_use_renewed() -> Scenario:
     scenario = first_use()
     scenario.put_claim(basis=TrustBasis.FIRST_USE)
     scenario.as_node()
+    return scenario
+
+
+def any_index() -> Scenario:
+    """Join where the index of the inventory returns all registrations."""
+    scenario = Scenario()
+    scenario.inventory = AllRegistrations(of=scenario.cluster, store=scenario.store)
     return scenario
 
 
@@ -108,6 +116,16 @@ def platform_gives(*keys: TpmKey) -> Mutation:
         scenario.platforms.names[PROVIDER_ID] = [key_name(key) for key in keys]
 
     return mutate
+
+
+def platform_gives_to_another(scenario: Scenario) -> None:
+    """Let the platform give the key for an instance whose provider ID continues."""
+    scenario.platforms.names = {f"{PROVIDER_ID}0": [key_name(scenario.ek)]}
+
+
+def no_platform(scenario: Scenario) -> None:
+    """Name no platform in the policy."""
+    scenario.change_policy("endorsement_key", platform=None)
 
 
 def platform_fails(error: type[AttestationError]) -> Mutation:
@@ -300,7 +318,9 @@ PLATFORM = [
                 ),
             },
             EndorsementKeyNotRegistered: {
-                "a Machine with the provider ID of an instance without a TPM": platform_gives()
+                "a Machine with the provider ID of an instance without a TPM": platform_gives(),
+                "a TPM of an instance whose provider ID continues": platform_gives_to_another,
+                "a TPM that a platform knows, under a policy without platform": no_platform,
             },
             EndorsementKeyRegistrationInvalid: {
                 "a key that the platform gives, and an unreadable record": unreadable()
@@ -491,7 +511,7 @@ ANY_TRUST = [
     )
 ]
 ATTACKS = [
-    *attacks(NO_RECORD),
+    *attacks(NO_RECORD, scenario=any_index),
     *attacks(BROKEN_CLAIMS, scenario=first_use),
     *(*MISMATCHES, *PLATFORM, *ANY_TRUST, *FIRST_USES, *HELD),
 ]
@@ -499,7 +519,7 @@ ATTACKS = [
 
 @pytest.mark.parametrize(
     "scenario",
-    [Scenario, first_use, first_use_by_any_token, first_use_renewed, platform_scenario],
+    [Scenario, any_index, first_use, first_use_by_any_token, first_use_renewed, platform_scenario],
 )
 def test_the_good_case_passes(scenario: Callable[[], Scenario]) -> None:
     assert_issued(scenario)

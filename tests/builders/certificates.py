@@ -145,11 +145,14 @@ def leaf(  # noqa: PLR0913 - each by name
     return signed.public_bytes(Encoding.DER)
 
 
+Change = Callable[[bytes], bytes]
+
+
 def rewritten(
     certificate: bytes,
     issuer: Issuer,
     place: int,
-    change: Callable[[bytes], bytes],
+    change: Change,
     digest: type[Digest] = hashes.SHA256,
 ) -> bytes:
     """Return the DER with one part of its TBSCertificate or TBSCertList changed, signed again."""
@@ -163,6 +166,37 @@ def rewritten(
         signature = issuer.key.sign(signed, ec.ECDSA(digest()))
     bits = der.encode(der.BIT_STRING, b"\0" + signature)
     return der.encode(der.SEQUENCE, signed + algorithm.der + bits)
+
+
+def oaep(spki: bytes) -> bytes:
+    """Name an RSA key id-RSAES-OAEP, as Infineon and Nuvoton do."""
+    bits = der.parse(spki).children[1]
+    algorithm = bytes.fromhex("06092a864886f70d0101073000")
+    return der.encode(der.SEQUENCE, der.encode(der.SEQUENCE, algorithm) + bits.der)
+
+
+RSA_SIGNATURES = {
+    "md5": bytes.fromhex("300d06092a864886f70d0101040500"),
+    "sha1": bytes.fromhex("300d06092a864886f70d0101050500"),
+    "sha256": bytes.fromhex("300d06092a864886f70d01010b0500"),
+}
+
+
+def signed_by_hand(
+    certificate: bytes, name: str, sign: Callable[[bytes], bytes], change_spki: Change = bytes
+) -> bytes:
+    """Sign again with parameters that libraries refuse, under the name of RSA with a hash."""
+    algorithm = RSA_SIGNATURES[name]
+    parts = [child.der for child in der.parse(certificate).children[0].children]
+    parts[SIGNATURE_ALGORITHM], parts[SPKI] = algorithm, change_spki(parts[SPKI])
+    signed = der.encode(der.SEQUENCE, b"".join(parts))
+    bits = der.encode(der.BIT_STRING, b"\0" + sign(signed))
+    return der.encode(der.SEQUENCE, signed + algorithm + bits)
+
+
+def ca(path_length: int | None = None) -> x509.BasicConstraints:
+    """Make an authority's basic constraints."""
+    return x509.BasicConstraints(ca=True, path_length=path_length)
 
 
 def anchors(*authorities: Issuer, lists: tuple[bytes, ...] = ()) -> TrustAnchors:

@@ -114,15 +114,6 @@ def test_q4_mode_warn_compares_with_the_values_of_the_variant() -> None:
     assert len(scenario.verify_answer().alarms) == 1
 
 
-def test_q4_values_are_checked_before_the_machine() -> None:
-    """A wrong value is denied without waiting for a Machine, unless the values depend on labels."""
-    scenario = Scenario()
-    enforcing(scenario, {})
-    scenario.store.machines.clear()
-    with pytest.raises(PcrPolicyMismatch):
-        scenario.verify_answer()
-
-
 def test_q4_empty_values_are_denied() -> None:
     """No policy selects no PCR; if one did, nothing would be checked."""
     policy = replace(Scenario().policy, pcrs=replace(Scenario().policy.pcrs, mode=PcrMode.ENFORCE))

@@ -5,24 +5,13 @@ from copy import deepcopy
 from dataclasses import replace
 from datetime import timedelta
 
-import pytest
-
-from signer.errors import (
-    EndorsementKeyBanned,
-    EndorsementKeyInUse,
-    EndorsementKeyRegistrationConflict,
-    EndorsementKeyReleased,
-    NodeNameInUse,
-)
-from signer.model import Release, TrustBasis
+from signer.model import TrustBasis
 from signer.verify.answer import VerifiedAnswer
 from signer.verify.claimed_answer import make_claims
 from tests.builders.scenario import (
     ABROAD,
-    HOME,
     NODE,
     NOW,
-    PROVIDER_ID,
     Scenario,
     key_name,
     machine,
@@ -70,59 +59,6 @@ def held_abroad(scenario: Scenario) -> None:
     """Let a node of another Cluster hold the registered key."""
     scenario.put_claim(cluster=ABROAD)
     scenario.store.machines[ABROAD] = [machine()]
-
-
-def ban(scenario: Scenario) -> None:
-    name = key_name(scenario.ek)
-    holder = scenario.store.keys[name].held_by if name in scenario.store.keys else None
-    scenario.put_key(name, held_by=holder, banned=True)
-
-
-def release(scenario: Scenario) -> None:
-    key = scenario.store.keys[key_name(scenario.ek)]
-    entry = Release(cluster=HOME, provider_id=PROVIDER_ID)
-    scenario.store.put_key(replace(key, released_from=(entry,)))
-
-
-def named_with_another_key(scenario: Scenario) -> None:
-    """Let another key have the node's name."""
-    scenario.put_claim(OTHER_KEY)
-
-
-CLAIMED = {
-    "the key was banned": (ban, EndorsementKeyBanned),
-    "the key was released": (release, EndorsementKeyReleased),
-    "another node took the key": (held_abroad, EndorsementKeyRegistrationConflict),
-    "another key took the name": (named_with_another_key, NodeNameInUse),
-}
-
-
-@pytest.mark.parametrize(("change", "reason"), CLAIMED.values(), ids=CLAIMED)
-def test_a_renewal_with_old_caches_gets_nothing_that_a_current_one_does_not(
-    change: Callable[[Scenario], None], reason: type[Exception]
-) -> None:
-    """The cache shows the node's own complete claim, which the API server no longer has."""
-    scenario = Scenario()
-    scenario.put_claim()
-    with pytest.raises(reason):
-        make_with_old_caches(scenario, change, basis=TrustBasis.REGISTERED)
-
-
-UNCLAIMED = {
-    "the key was banned": (ban, EndorsementKeyBanned),
-    "another node took the key": (held_abroad, EndorsementKeyInUse),
-    "another key took the name": (named_with_another_key, NodeNameInUse),
-}
-
-
-@pytest.mark.parametrize(("change", "reason"), UNCLAIMED.values(), ids=UNCLAIMED)
-def test_a_first_claim_with_old_caches_gets_nothing_that_a_current_one_does_not(
-    change: Callable[[Scenario], None], reason: type[Exception]
-) -> None:
-    """The caches show neither key nor name, and the API server has them."""
-    scenario = Scenario()
-    with pytest.raises(reason):
-        make_with_old_caches(scenario, change, basis=TrustBasis.CERTIFICATE)
 
 
 def test_an_old_cache_costs_no_node_its_claim() -> None:
