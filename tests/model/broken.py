@@ -12,7 +12,11 @@ from types import SimpleNamespace
 from typing import Any, Final
 from unittest.mock import patch
 
-from signer.errors import EndorsementCertificateMissing, EndorsementCertificateOfOtherMachine
+from signer.errors import (
+    EndorsementCertificateMissing,
+    EndorsementCertificateOfOtherMachine,
+    QuoteOfOtherMachine,
+)
 from signer.model import (
     AttestedNodeObject,
     BootCounters,
@@ -58,7 +62,7 @@ def _proof(_csr: object, it: Any, *_: object) -> answer._Proof:  # noqa: ANN401 
     named: Any = SimpleNamespace(name=key_name(key), pem=pem, public_key=key)
     measurements = answer.Measurements(boot=None, alarms=())
     keys = endorsement_trust.PresentedKeys(
-        endorsement=named, attestation=named, evidence=it.evidence, pcrs={}
+        endorsement=named, attestation=named, evidence=it.evidence, pcrs=it.evidence.ek_certificates
     )
     return answer._Proof(keys=keys, boot=_BOOT, pcrs={}, measurements=measurements)
 
@@ -83,6 +87,23 @@ def _own_name(leaf: EkCertificate, provider_id: str, rules: CertificateNameRules
     return _name(leaf, provider_id, rules) if provider_id in leaf.provider_ids else None
 
 
+def _certified(_: object, evidence: Any, context: Any) -> bool | None:  # noqa: ANN401 - passed on
+    """Certify the attestation keys of the TPMs that the platform names, if the policy asks."""
+    named = bool(evidence.ek_certificates and evidence.ek_certificates.provider_ids)
+    return (context.policy.attestation_key.certificate_authorities and named) or None
+
+
+def _any_key(*arguments: Any) -> bool | None:  # noqa: ANN401 - passed on
+    *_, context = arguments
+    return bool(context.policy.attestation_key.certificate_authorities) or None
+
+
+def _quote_of_vm(quoted: EkCertificate | None, vm_id: str) -> None:
+    """Compare the quoted names with the VM ID. A key outside of a TPM quotes what it likes."""
+    if quoted is not None and vm_id not in quoted.provider_ids:
+        raise QuoteOfOtherMachine("the quote names another machine")
+
+
 def _no_name(*arguments: Any) -> None:  # noqa: ANN401 - passed on
     _name(*arguments)
 
@@ -91,6 +112,9 @@ _REPLACED: Final[Sequence[Replacement]] = (
     (answer, "_verify_proof", _proof),
     (endorsement_trust, "verify_endorsement_certificate", _certificate),
     (endorsement_trust, "verify_machine_name", _name),
+    (endorsement_trust, "verify_attestation_certificate", _certified),
+    (endorsement_trust, "require_created_endorsement_key", lambda *_: None),
+    (endorsement_trust, "require_quote_of_vm", _quote_of_vm),
 )
 
 
@@ -195,6 +219,8 @@ def _named_member(verified: answer.VerifiedAnswer, *arguments: Any, **keywords: 
 BROKEN: Final[dict[Rule, Sequence[Replacement]]] = {
     Rule.FIRST_CLAIM_GUARDED: ((endorsement_trust, "_require_safe_first_claim", _nothing),),
     Rule.OTHER_NAME_DENIED: ((endorsement_trust, "verify_machine_name", _own_name),),
+    Rule.KEY_CERTIFIED: ((endorsement_trust, "verify_attestation_certificate", _any_key),),
+    Rule.QUOTE_NAMES_MACHINE: ((endorsement_trust, "require_quote_of_vm", lambda *_: None),),
     Rule.NAME_IS_A_RECORD: ((endorsement_trust, "verify_machine_name", _no_name),),
     Rule.BAN_READ_LIVE: ((claim_writes, "require_usable", _nothing),),
     Rule.BANNED_IS_DEAD: ((claim_writes, "is_complete_claim", partial(_complete, banned=False)),),

@@ -60,7 +60,9 @@ LOSSES: Mapping[str, Losses] = {
     "TPM replaced, no ban": {
         mode: _OLD_CERTIFICATE if mode in _WITHOUT_RECORDS else _STUCK for mode in Mode
     },
-    "name won back": _losses(*_WITHOUT_RECORDS, Mode.CERTIFICATE_NAMES, lost=_OLD_CERTIFICATE),
+    "name won back": _losses(
+        *(*_WITHOUT_RECORDS, Mode.CERTIFICATE_NAMES, Mode.ATTESTATION_KEYS), lost=_OLD_CERTIFICATE
+    ),
     "moved": _EVERYWHERE_OLD,
     "moved node": _NOWHERE,
     "pool": _NOWHERE,
@@ -101,6 +103,8 @@ def _mutations() -> Iterator[Mutation]:
         ("FIRST_CLAIM_GUARDED", "own tokens", "Certified", "OWN_TPM"),
         ("OTHER_NAME_DENIED", "stolen token", "certificateNames", "OWN_TPM"),
         ("NAME_IS_A_RECORD", "stolen token, no name", "certificateNames", "LIVENESS"),
+        ("KEY_CERTIFIED", "stolen token, no TPM", "attestationKey", "OWN_TPM"),
+        ("QUOTE_NAMES_MACHINE", "stolen token", "attestationKey", "OWN_TPM"),
         ("BAN_READ_LIVE", "TPM replaced", "Registered", "BANNED"),
         ("BANNED_IS_DEAD", "TPM replaced", "Registered", "LIVENESS"),
         ("RELEASED_IS_DEAD", "hardware passed on", "Registered", "LIVENESS"),

@@ -74,7 +74,7 @@ def is_registered_or_first(model: Model, state: State, it: Certificate) -> bool:
     }
     ever: set[str] = set().union(named, *known)
     others = {c.key for c in state.certificates if c.place == it.place} - ever - {it.key}
-    was_free = not model.mode.needs_record and not all(known) and not others
+    was_free = not model.mode.rules.trust.needs_record and not all(known) and not others
     return it.key in ever or was_free
 
 

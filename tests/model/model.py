@@ -144,6 +144,7 @@ class Model:
         return Policy(
             name="model",
             endorsement_key=self.mode.rules,
+            attestation_key=self.mode.attestation_key_rules,
             name_reuse=(
                 NameReuse.AFTER_CERTIFICATE if self.scenario.hold else NameReuse.AFTER_MACHINE
             ),

@@ -96,6 +96,7 @@ def machine_object(machine: Made, keys: Iterable[str], scenario: Scenario) -> Ma
             RegisteredKey(source="annotation", spki_sha256=key.encode()) for key in sorted(keys)
         ),
         registered_keys_error=None,
+        vm_id=None if machine.is_pool_member else machine.provider_id,
     )
 
 

@@ -26,10 +26,12 @@ def _explored(scenario: Scenario, mode: Mode) -> Result:
 
 def without_software_keys(scenario: Scenario, mode: Mode) -> Mode:
     """Merge the modes that differ only for keys without a certificate, where every key has one."""
-    if mode is Mode.CERTIFICATE_NAMES or any(
-        key.startswith("soft") for key in scenario.attacker_keys
-    ):
+    if any(key.startswith(("soft", "plain")) for key in scenario.attacker_keys):
         return mode
+    if mode is Mode.ATTESTATION_KEYS and any(m.is_pool_member for m in scenario.worlds[0].machines):
+        return mode  # a member has no VM ID
+    if mode.has_names:
+        return Mode.CERTIFICATE_NAMES
     return Mode.REGISTERED if mode.needs_record else Mode.FIRST_USE
 
 

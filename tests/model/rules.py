@@ -18,6 +18,8 @@ class Rule(StrEnum):
     FIRST_CLAIM_GUARDED = "a first claim needs the Machine's own token and no Node (E2)"
     OTHER_NAME_DENIED = "a certificate that names another machine is denied (E2)"
     NAME_IS_A_RECORD = "the Machine's name in a certificate counts like a record (E2)"
+    KEY_CERTIFIED = "a quote names a machine only under a certified attestation key (A2)"
+    QUOTE_NAMES_MACHINE = "a quote that names another virtual machine is denied (E2)"
     BAN_READ_LIVE = "K1 reads bans and releases in the object that it writes"
     BANNED_IS_DEAD = "the claim of a banned key is not live"
     RELEASED_IS_DEAD = "the claim of a node that the key was released from is not live"

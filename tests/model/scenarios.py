@@ -3,8 +3,8 @@
 Keys are named after their TPMs: T1 and T4 are in `n`, T3 is in the `n` of the other cluster, T2 is
 in the node on which the attacker is root, and T9 is in a machine that the attacker owns. `soft`
 keys are in no TPM. In the modes that need records, operators register what the scenario says. In
-the mode with names, the certificates of the TPMs say the same instead, and those of other TPMs name
-other machines; that of a `plain` key names none.
+the modes with names, certificates or quotes of the TPMs say the same instead, and those of other
+TPMs name other machines; those of a `plain` key name none.
 """
 
 from collections.abc import Callable, Mapping
@@ -50,11 +50,11 @@ def registered(mode: Mode, *records: tuple[str, Place]) -> Records:
 
 
 def named(make: Scenarios) -> Scenarios:
-    """Let certificates name the Machines for which operators register keys in other modes."""
+    """Let the platform name the Machines for which operators register keys in other modes."""
 
     def scenario(mode: Mode) -> Scenario:
         made = make(mode)
-        if mode is not Mode.CERTIFICATE_NAMES or made.names:
+        if not mode.has_names or made.names:
             return made
         of_records = make(Mode.REGISTERED_AND_CERTIFIED)
         records = [*of_records.registered, *(it for w in of_records.worlds for it in w.records)]
@@ -83,10 +83,9 @@ def join(mode: Mode, *, attacker_key: str) -> Scenario:
 
 
 def join_without_name(mode: Mode) -> Scenario:
-    """Do the same, where the certificate of the attacker's TPM names no machine."""
+    """Do the same, where the platform does not name the machine of the attacker's TPM."""
     scenario = named(partial(join, attacker_key="T9"))(mode)
-    names = mode is Mode.CERTIFICATE_NAMES
-    return replace(scenario, attacker_keys=("plain",), replicas=1) if names else scenario
+    return replace(scenario, attacker_keys=("plain",), replicas=1) if mode.has_names else scenario
 
 
 def neighbor(mode: Mode) -> Scenario:
@@ -318,7 +317,7 @@ def tpm_replaced(mode: Mode, *, ban: bool) -> Scenario:
 def name_won_back(mode: Mode) -> Scenario:
     """Register the right TPM after the attacker may already have claimed the name.
 
-    Where certificates name machines, that of the attacker's TPM names this one.
+    Where a platform names machines, the attacker's TPM is named for this one.
     """
     before = World(machines=machines(N), records=registered(mode))
     after = replace(before, done="registers T1 for n", records=frozenset({("T1", N)}))
@@ -326,7 +325,7 @@ def name_won_back(mode: Mode) -> Scenario:
         worlds=(before, after),
         hosts=(Host(place=N, key="T1", since=1),),
         attacker_keys=("T9",),
-        names=frozenset({("T9", N)} if mode is Mode.CERTIFICATE_NAMES else ()),
+        names=frozenset({("T9", N)} if mode.has_names else ()),
         targets=(N,),
         former_keys=("T9",),
         replicas=1,

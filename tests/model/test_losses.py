@@ -64,11 +64,10 @@ def test_the_attacker_proves_only_its_own_keys(name: str) -> None:
     [
         (Mode.CERTIFIED, Mode.FIRST_USE),
         (Mode.REGISTERED_AND_CERTIFIED, Mode.REGISTERED),
+        (Mode.ATTESTATION_KEYS, Mode.CERTIFICATE_NAMES),
     ],
 )
-def test_modes_with_vendor_certificates_differ_only_for_software_keys(
-    mode: Mode, same: Mode
-) -> None:
+def test_modes_that_are_explored_once_are_alike(mode: Mode, same: Mode) -> None:
     """`results` explores such modes once. This test explores one of them separately."""
     name = "one key, claims swept"
     alone = explore(Model(SCENARIOS[name](mode), mode))

@@ -24,6 +24,7 @@ class Verdict(StrEnum):
 EXPECTED: Mapping[str, Verdict] = MappingProxyType(
     {
         "reachable": Verdict.FOUND,
+        "reachable-platform": Verdict.FOUND,
         "reachable-attacker": Verdict.FOUND,
         "agreement": Verdict.PROVED,
         "own-node": Verdict.PROVED,
@@ -61,8 +62,11 @@ _OPEN = (
     "reduc forall ek: endorsementKey, akName: bitstring, value: bitstring, seed: bitstring;\n"
     "  activateCredential(makeCredential(ekPublic(ek), akName, value, seed), ek, akName) = value."
 )
-_VERIFY = "let (=expected, pcrs: bitstring) = verifyQuote(quoted, akKey) in"
+_VERIFY = "let (=expected, quotedVm: bitstring, pcrs: bitstring) = verifyQuote(quoted, akKey) in"
 _RECORD = "get records(=cluster, =node, =providerID, =ek) in"
+_CERTIFIED = (
+    "let (=akKey, =ek) = (certifiedKey(keyCertificate, platform), createdKey(created, akKey)) in"
+)
 _RESTRICTED = "attestationPublic(restricted(key)) = key."
 
 
@@ -95,7 +99,7 @@ RULES = (
         "the secret holds the endorsement key",
         CHALLENGE_FIELDS,
         "sha256(ek)",
-        *("agreement", "pcrs", "fresh"),
+        *("agreement", "own-node", "pcrs", "fresh"),
     ),
     _field(
         "the secret holds the Name of the attestation key",
@@ -128,19 +132,38 @@ RULES = (
     _rule(
         "Q1: the attestation key has signed the quote",
         _VERIFY,
-        "let (=expected, pcrs: bitstring) = quoted in",
+        _VERIFY.replace("verifyQuote(quoted, akKey)", "quoted"),
         *("agreement", "own-node", "pcrs"),
     ),
     _rule(
         "Q2: extraData is the expected value",
         _VERIFY,
-        "let (other: bitstring, pcrs: bitstring) = verifyQuote(quoted, akKey) in",
+        _VERIFY.replace("=expected", "other: bitstring"),
         *("agreement", "own-node", "pcrs", "fresh"),
     ),
     _rule(
         "E2: the endorsement key is registered for the Machine",
         _RECORD,
         "get records(=cluster, =node, =providerID, other) in",
+        "own-node",
+    ),
+    _rule(
+        "A2: the platform certifies the attestation key",
+        _CERTIFIED,
+        _CERTIFIED.replace("certifiedKey(keyCertificate, platform)", "akKey"),
+        "own-node",
+    ),
+    _rule(
+        "E2: the certified attestation key says that its TPM made the endorsement key",
+        _CERTIFIED,
+        _CERTIFIED.replace("createdKey(created, akKey)", "ek"),
+        "own-node",
+    ),
+    _rule("E2: PCR 6 names the virtual machine", "=quotedVm", "other", "own-node"),
+    _rule(
+        "the key of the platform is secret",
+        "new platform: platformKey;",
+        "new platform: platformKey; out(net, platform);",
         "own-node",
     ),
     _rule(
