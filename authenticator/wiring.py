@@ -19,7 +19,7 @@ from authenticator.config.exec_info import parse_exec_info
 from authenticator.config.invocation import Invocation, PluginCall
 from authenticator.config.setting_table import DEFAULT_STATE_DIR
 from authenticator.config.settings import Settings, resolve
-from authenticator.enroll.dependencies import EnrollDependencies
+from authenticator.enroll.enroll_dependencies import EnrollDependencies
 from authenticator.errors import (
     ExecInfoInvalid,
     KubeconfigUnusable,

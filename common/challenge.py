@@ -8,8 +8,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from common import strict_json
 from common.errors import ChallengeMalformed
+from common.formats import strict_json
 from common.names import VERSION
 from common.tpm.constants import BANKS, PCR_COUNT
 from common.tpm.pcrs import PcrSelection

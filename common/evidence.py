@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from common import strict_json
 from common.challenge import take_banks
 from common.errors import (
     AttestationDataMalformed,
     TooLarge,
     UnsupportedVersion,
 )
+from common.formats import strict_json
 from common.names import VERSION
 from common.tpm.constants import BANKS, DIGEST_SIZES, PCR_COUNT
 

@@ -13,9 +13,9 @@ from enum import Enum
 from ipaddress import IPv4Network, IPv6Network
 from typing import Final, Protocol
 
-from common.binding import challenge_key_id, encode_fields, sha256
-from common.csr import require_node_name
 from common.errors import NodeNameInvalid
+from common.requests.binding import challenge_key_id, encode_fields, sha256
+from common.requests.csr import require_node_name
 from signer.errors import ChallengeKeyUnknown
 from signer.host_names import HostName
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Final
 
-from common.strict_json import format_time
+from common.formats.strict_json import format_time
 from signer.errors import RenewalOverdue
 from signer.model import AttestedNodeObject
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from authenticator.commands.doctor_check import CheckFailed, DoctorContext
 from authenticator.config import kubeconfig
 from authenticator.config.exec_info import API_VERSIONS
-from common import strict_yaml
+from common.formats import strict_yaml
 
 KUBELET_CONFIG: Final = Path("/var/lib/kubelet/config.yaml")
 KUBELET_ENVIRONMENT: Final = (

@@ -16,11 +16,11 @@ from authenticator.errors import ConfigurationInvalid, TpmFailed
 from authenticator.model import Deadline
 from authenticator.tpm.device import DeviceEndorsementKey
 from authenticator.tpm.nv_certificates import certificate_der
+from common.formats.yaml_text import to_yaml
 from common.names import API_GROUP, API_VERSION
 from common.public_keys import InvalidKey, public_key_from_area, spki_sha256
 from common.tpm.public import PublicArea
 from common.tpm.reader import StructureMalformed
-from common.yaml_text import to_yaml
 
 TIMEOUT_SECONDS: Final = 90
 _BEGIN_CERTIFICATE: Final = "-----BEGIN CERTIFICATE-----"

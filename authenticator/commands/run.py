@@ -15,8 +15,8 @@ from authenticator.clock import SystemClock
 from authenticator.config.command_line import PROGRAM, Arguments
 from authenticator.config.invocation import Invocation
 from authenticator.config.settings import Settings
-from authenticator.enroll.dependencies import EnrollDependencies
 from authenticator.enroll.enroll import Trigger, obtain_credential
+from authenticator.enroll.enroll_dependencies import EnrollDependencies
 from authenticator.errors import ConfigurationInvalid, CoolingDown
 from authenticator.model import Deadline
 from authenticator.state.credential import Credential, rfc3339

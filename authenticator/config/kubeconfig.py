@@ -44,7 +44,7 @@ def read_file(path: Path) -> bytes:
 
 def load(path: Path) -> Kubeconfig:
     """Read a kubeconfig. Raises KubeconfigUnusable."""
-    from common import strict_yaml  # noqa: PLC0415 - slow, and a cached credential needs no YAML
+    from common.formats import strict_yaml  # noqa: PLC0415 - slow, and a cached credential needs no YAML
 
     try:
         document: Any = strict_yaml.load(read_file(path))

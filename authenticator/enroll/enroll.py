@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from authenticator.config.invocation import Invocation
 from authenticator.enroll import trial
 from authenticator.enroll.csr_status import CREDENTIAL_UNKNOWN
-from authenticator.enroll.dependencies import EnrollDependencies
+from authenticator.enroll.enroll_dependencies import EnrollDependencies
 from authenticator.enroll.fingerprint import digest, identity, relevant_settings, with_fingerprint
 from authenticator.errors import (
     BootstrapCredentialUnusable,

@@ -38,7 +38,7 @@ from typing import Final, TypeVar
 
 from authenticator.enroll import issued_certificate
 from authenticator.enroll.csr_status import find_challenge, pending_reason, raise_if_rejected
-from authenticator.enroll.dependencies import EnrollDependencies
+from authenticator.enroll.enroll_dependencies import EnrollDependencies
 from authenticator.enroll.issued_certificate import IssuedCertificate
 from authenticator.errors import (
     ClockSkewTooLarge,
@@ -62,11 +62,11 @@ from authenticator.model import (
 )
 from authenticator.tpm.device import DeviceAttestationKey
 from common import evidence
-from common.binding import answer_extra_data, sha256
 from common.challenge import Challenge, decode_challenge
-from common.csr import build_pkcs10, decode_request, encode_request
 from common.errors import ApiServerUnavailable, StartOver
 from common.names import PENDING_REASON_ANNOTATION
+from common.requests.binding import answer_extra_data, sha256
+from common.requests.csr import build_pkcs10, decode_request, encode_request
 
 _T = TypeVar("_T")
 _logger = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from authenticator.config.invocation import Invocation
 from authenticator.config.settings import Settings
-from authenticator.enroll.dependencies import EnrollDependencies
+from authenticator.enroll.enroll_dependencies import EnrollDependencies
 from authenticator.enroll.fingerprint import with_fingerprint
 from authenticator.errors import (
     ClientCertificateMissing,

@@ -12,7 +12,7 @@ from typing import Final
 from authenticator.errors import ConfigurationInvalid
 from authenticator.model import Address, Deadline
 from authenticator.providers.provider import Identity
-from common import strict_yaml
+from common.formats import strict_yaml
 
 SIZE_LIMIT: Final = 64 * 1024
 _KEYS: Final = {"providerID", "nodeName", "addresses"}

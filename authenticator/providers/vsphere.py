@@ -18,7 +18,7 @@ from authenticator.errors import ProviderAnswerInvalid, ProviderUnavailable
 from authenticator.model import Deadline
 from authenticator.providers.provider import Identity, reject_option
 from authenticator.providers.validation import require_match
-from common import strict_yaml
+from common.formats import strict_yaml
 
 DMI: Final = Path("/sys/class/dmi/id")
 TOOLS: Final = tuple(

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from common import strict_yaml
+from common.formats import strict_yaml
 from signer.errors import ProblemsError
 from signer.kube.decode import Json
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from common.names import CLIENT_USAGES
-from common.pkcs10 import Pkcs10
+from common.requests.pkcs10 import Pkcs10
 from signer.errors import (
     AttestationPolicyPresent,
     MachineAlreadyCertified,

@@ -11,7 +11,10 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final
 
-from common.binding import (
+from common.challenge import Challenge, decode_challenge, encode_challenge
+from common.errors import ChallengeMalformed
+from common.formats.strict_json import format_time, parse_time
+from common.requests.binding import (
     ChallengeInputs,
     challenge_key_id,
     challenge_secret,
@@ -19,9 +22,6 @@ from common.binding import (
     hmac_sha256,
     sha256,
 )
-from common.challenge import Challenge, decode_challenge, encode_challenge
-from common.errors import ChallengeMalformed
-from common.strict_json import format_time, parse_time
 from signer.errors import ChallengeKeyUnknown
 from signer.issue.make_credential import make_credential
 from signer.model import ChallengeKeys, Cluster, Csr

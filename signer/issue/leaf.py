@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from common.csr import node_subject
 from common.public_keys import PublicKey
+from common.requests.csr import node_subject
 from signer.issue.authority import CertificateAuthority
 from signer.verify.machines.serving_names import ServingNames
 

@@ -12,7 +12,6 @@ from typing import Annotated, Final
 
 import msgspec
 
-from common.csr import MAX_REQUEST
 from common.errors import ApiServerUnavailable
 from common.names import (
     BUILTIN_SERVING_SIGNER,
@@ -21,6 +20,7 @@ from common.names import (
     PENDING_REASON_ANNOTATION,
     SERVING_SIGNER,
 )
+from common.requests.csr import MAX_REQUEST
 from signer.errors import AccessReviewUnavailable, AnnotationsFull, CsrChanged
 from signer.kube.access_review import read_decided_review, read_requester
 from signer.kube.decode import (

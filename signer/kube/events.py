@@ -8,7 +8,7 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Final
 
-from common.strict_json import format_time
+from common.formats.strict_json import format_time
 from signer.kube.resources import EVENTS
 from signer.kube.transport.client import MAY_EXIST, ApiClient
 

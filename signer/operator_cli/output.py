@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from common.strict_json import format_time
-from common.yaml_text import to_yaml
+from common.formats.strict_json import format_time
+from common.formats.yaml_text import to_yaml
 
 Document = Mapping[str, Any]
 _SEPARATOR: Final = "   "

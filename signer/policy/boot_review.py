@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from common.strict_json import format_time
+from common.formats.strict_json import format_time
 from signer.model import ClusterKey, MeasuredValues
 from signer.policy.policy import EVENT_LOG_LISTS, Policy
 

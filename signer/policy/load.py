@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Final
 
-from common import strict_yaml
+from common.formats import strict_yaml
 from common.names import API_GROUP, API_VERSION, SUPPORTED_VERSIONS
 from signer.errors import ProblemsError
 from signer.model import ClusterKey

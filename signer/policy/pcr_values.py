@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
-from common.strict_json import JsonMalformed, parse_time
+from common.formats.strict_json import JsonMalformed, parse_time
 from common.tpm.constants import BANKS as BANK_ALGORITHMS
 from common.tpm.constants import DIGEST_SIZES, PCR_COUNT
 from signer.policy.policy import BANKS

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from common.binding import ChallengeInputs, answer_extra_data, challenge_secret
 from common.errors import Denied
 from common.evidence import Answer
+from common.formats.strict_json import parse_time
 from common.public_keys import PublicKey
-from common.strict_json import parse_time
+from common.requests.binding import ChallengeInputs, answer_extra_data, challenge_secret
 from common.tpm.attest import Attest
 from signer.errors import AnswerExpired, NodeRefMismatch
 from signer.model import (

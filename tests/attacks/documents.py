@@ -4,8 +4,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from common.csr import encode_request
 from common.evidence import encode_attestation_data
+from common.requests.csr import encode_request
 from signer.model import Csr
 from tests.attacks.runner import Mutation
 from tests.builders.scenario import Scenario

@@ -11,7 +11,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from common.binding import sha256
+from common.requests.binding import sha256
 from common.tpm.public import EccPoint, PublicArea
 from signer.model import Csr, RegisteredKey
 from tests.attacks.runner import Mutation

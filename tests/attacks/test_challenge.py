@@ -17,12 +17,12 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from authenticator.errors import CredentialNotForThisTpm
-from common.binding import answer_extra_data, challenge_key_id, sha256
 from common.challenge import Challenge, decode_challenge
 from common.evidence import Answer, ChallengeReference, Offer
+from common.formats.strict_json import format_time
 from common.names import CHALLENGE_ANNOTATION, CLIENT_USAGES, SERVING_SIGNER
 from common.public_keys import public_key_from_area, spki_sha256
-from common.strict_json import format_time
+from common.requests.binding import answer_extra_data, challenge_key_id, sha256
 from common.tpm.public import PublicArea
 from signer.errors import AnswerExpired, AnswerNotBound, ChallengeKeyUnknown, QuoteSignatureInvalid
 from signer.model import ChallengeKeys, Condition, Csr

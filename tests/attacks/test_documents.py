@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 
-from common.csr import encode_request
 from common.errors import AttestationDataMalformed, AttestationError, TooLarge, UnsupportedVersion
 from common.evidence import (
     MAX_EVENT_LOG,
@@ -27,6 +26,7 @@ from common.evidence import (
     encode_attestation_data,
 )
 from common.names import SUPPORTED_VERSIONS_ANNOTATION
+from common.requests.csr import encode_request
 from signer.errors import AnswerNotBound, EndorsementKeyMalformed, PcrSelectionMismatch
 from signer.model import Csr
 from signer.policy import policy

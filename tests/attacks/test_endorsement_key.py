@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from common.binding import sha256
+from common.requests.binding import sha256
 from common.tpm.constants import (
     TPM_ALG_AES,
     TPM_ALG_CFB,

@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 import pytest
 
-from common.csr import MAX_REQUEST, encode_request
 from common.errors import PemBlocksUnexpected, PemNotCanonical, ProviderUnknown, TooLarge
 from common.evidence import encode_attestation_data
+from common.formats.pem import decode_blocks, encode_block
 from common.names import PEM_DATA, PEM_PROVIDER, PEM_REQUEST
-from common.pem import decode_blocks, encode_block
+from common.requests.csr import MAX_REQUEST, encode_request
 from signer.model import Csr
 from tests.attacks.runner import Attack, Mutation, Table, assert_issued, assert_refused, attacks
 from tests.builders.scenario import Scenario

@@ -11,12 +11,17 @@ from datetime import timedelta
 
 import pytest
 
-from common.binding import SECRET_SIZE, ChallengeInputs, answer_extra_data, challenge_secret
-from common.csr import build_pkcs10, encode_request
 from common.errors import AttestationError
 from common.evidence import encode_attestation_data
+from common.formats.pem import encode_block
 from common.names import CLIENT_USAGES, PEM_REQUEST
-from common.pem import encode_block
+from common.requests.binding import (
+    SECRET_SIZE,
+    ChallengeInputs,
+    answer_extra_data,
+    challenge_secret,
+)
+from common.requests.csr import build_pkcs10, encode_request
 from signer.controller.reconcile.limits import BURST, ChallengeRateLimiter
 from signer.errors import TooManyChallenges
 from signer.model import Node

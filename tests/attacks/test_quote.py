@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
-from common.binding import sha256
+from common.requests.binding import sha256
 from common.tpm.constants import (
     TPM_ALG_ECDSA,
     TPM_ALG_RSAPSS,

@@ -9,9 +9,9 @@ import pytest
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from common.csr import encode_request
 from common.errors import AttributeNotAllowed, RequestMalformed, SubjectNotAllowed, TooLarge
 from common.evidence import encode_attestation_data
+from common.requests.csr import encode_request
 from signer.model import Csr
 from tests.attacks.requests import (
     ATTRIBUTES,

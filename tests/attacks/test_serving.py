@@ -15,8 +15,8 @@ from ipaddress import ip_address
 import pytest
 
 from common.errors import AttestationError, PemBlocksUnexpected, RequestMalformed
+from common.formats.pem import encode_block
 from common.names import BUILTIN_SERVING_SIGNER, PEM_REQUEST
-from common.pem import encode_block
 from signer.errors import (
     AddressNotOfMachine,
     AddressOfAnotherMachine,

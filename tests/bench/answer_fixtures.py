@@ -21,9 +21,9 @@ from cryptography.hazmat.primitives.serialization import (
     load_der_public_key,
 )
 
-from common.csr import decode_request
 from common.evidence import Answer, decode_attestation_data
 from common.public_keys import PublicKey, public_key_from_area
+from common.requests.csr import decode_request
 from common.tpm.public import EccPoint, PublicArea
 from common.tpm.signature import Signature
 from signer.issue.authority import CertificateAuthority

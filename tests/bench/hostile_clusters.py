@@ -38,7 +38,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from common.csr import node_subject
+from common.formats.pem import encode_block
 from common.names import (
     BUILTIN_SERVING_SIGNER,
     CHALLENGE_ANNOTATION,
@@ -48,7 +48,7 @@ from common.names import (
     PEM_REQUEST,
     SERVING_USAGES,
 )
-from common.pem import encode_block
+from common.requests.csr import node_subject
 from tests.bench.software_node import SoftwareNode
 from tests.harness.controlplane import HOST
 

@@ -6,11 +6,11 @@ import secrets
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from common import evidence
-from common.binding import answer_extra_data, sha256
 from common.challenge import decode_challenge
-from common.csr import build_pkcs10, encode_request
 from common.names import CLIENT_USAGES
 from common.public_keys import public_key_from_area, spki_sha256
+from common.requests.binding import answer_extra_data, sha256
+from common.requests.csr import build_pkcs10, encode_request
 from common.tpm.public import PublicArea
 from tests.fakes.tpm import EndorsementName, FakeTpm
 

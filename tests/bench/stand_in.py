@@ -26,13 +26,13 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
+from common.formats.strict_json import format_time
 from common.names import (
     CHALLENGE_ANNOTATION,
     CLIENT_SIGNER,
     CLIENT_USAGES,
     ENDORSEMENT_KEY_ANNOTATION,
 )
-from common.strict_json import format_time
 from signer.inventory.kinds import ATTESTED_NODES, ENDORSEMENT_KEYS
 from signer.kube.resources import SECRETS, Resource
 from signer.model import ClusterKey

@@ -43,7 +43,7 @@ import authenticator.config.bootstrap_credential
 import authenticator.enroll.exchange
 import authenticator.kube.client
 import authenticator.tpm.esapi
-import common.strict_yaml
+import common.formats.strict_yaml
 gc.freeze()
 """
 """Without searches for garbage, as `authenticator.cli` runs."""

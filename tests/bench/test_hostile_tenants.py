@@ -28,8 +28,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from prometheus_client.parser import text_string_to_metric_families
 
+from common.formats.pem import encode_block
 from common.names import CHALLENGE_ANNOTATION, CLIENT_SIGNER, ENDORSEMENT_KEY_ANNOTATION
-from common.pem import encode_block
 from tests.bench.hostile_clusters import CSRS, LETTERS
 from tests.bench.software_node import SoftwareNode, csr_body
 from tests.controlplane import pins, provide

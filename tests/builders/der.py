@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from common.der import SEQUENCE, UTF8_STRING, encode
+from common.formats.der import SEQUENCE, UTF8_STRING, encode
 
 __all__ = [
     "BIT_STRING",

@@ -7,7 +7,7 @@ numbers below, with the Fermat test, found the primes.
 import math
 from dataclasses import dataclass, field
 
-from common.binding import sha256
+from common.requests.binding import sha256
 from tests.builders import der
 
 _RSA_ENCRYPTION = bytes.fromhex("300d06092a864886f70d0101010500")

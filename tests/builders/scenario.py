@@ -11,15 +11,8 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from common.binding import (
-    ChallengeInputs,
-    answer_extra_data,
-    challenge_key_id,
-    challenge_secret,
-    sha256,
-)
-from common.csr import PrivateKey, build_pkcs10, encode_request
 from common.evidence import Answer, ChallengeReference, Offer, Statement, encode_attestation_data
+from common.formats.strict_json import format_time
 from common.names import (
     BUILTIN_SERVING_SIGNER,
     CLIENT_SIGNER,
@@ -28,7 +21,14 @@ from common.names import (
     SERVING_USAGES,
 )
 from common.public_keys import public_key_from_area, spki_sha256
-from common.strict_json import format_time
+from common.requests.binding import (
+    ChallengeInputs,
+    answer_extra_data,
+    challenge_key_id,
+    challenge_secret,
+    sha256,
+)
+from common.requests.csr import PrivateKey, build_pkcs10, encode_request
 from common.tpm.attest import Attest
 from signer.host_names import canonical_name
 from signer.model import (

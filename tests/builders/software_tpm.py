@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
-from common.binding import sha256
+from common.requests.binding import sha256
 from common.tpm.attest import Attest, ClockInfo
 from common.tpm.constants import (
     BANKS,

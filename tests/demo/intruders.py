@@ -6,8 +6,8 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 
-from common.csr import build_pkcs10
 from common.names import CLIENT_SIGNER
+from common.requests.csr import build_pkcs10
 from tests.demo.environment import Stage, require
 from tests.harness.client import Client
 from tests.harness.node import Node

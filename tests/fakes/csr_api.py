@@ -19,15 +19,15 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from authenticator.errors import ClientCertificateUnusable, Unauthorized
 from authenticator.model import ApiCredential, Csr, CsrRequest, KeyPair, Token
 from common import evidence
-from common.binding import answer_extra_data, sha256
 from common.challenge import Challenge, encode_challenge
-from common.csr import decode_request, node_subject
 from common.names import (
     CHALLENGE_ANNOTATION,
     PENDING_REASON_ANNOTATION,
     SUPPORTED_VERSIONS_ANNOTATION,
 )
-from common.pkcs10 import OtherGeneralName, Pkcs10, parse_pkcs10
+from common.requests.binding import answer_extra_data, sha256
+from common.requests.csr import decode_request, node_subject
+from common.requests.pkcs10 import OtherGeneralName, Pkcs10, parse_pkcs10
 from common.tpm.attest import Attest
 from common.tpm.public import PublicArea
 from signer.issue.make_credential import make_credential

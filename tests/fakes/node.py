@@ -12,8 +12,8 @@ from typing import Any, TypeVar, cast
 from authenticator.config.exec_info import parse_exec_info
 from authenticator.config.invocation import Invocation
 from authenticator.config.settings import ENTRY_KUBECONFIG, resolve
-from authenticator.enroll.dependencies import EnrollDependencies
 from authenticator.enroll.enroll import Trigger, obtain_credential
+from authenticator.enroll.enroll_dependencies import EnrollDependencies
 from authenticator.errors import BootstrapCredentialUnusable, ProviderUnavailable
 from authenticator.model import ApiCredential, CsrApi, Deadline, Server, Token
 from authenticator.providers.provider import Identity

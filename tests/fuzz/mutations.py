@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import yaml
 
-from common.pem import encode_block
+from common.formats.pem import encode_block
 from tests.builders import der
 from tests.builders.der import DerMalformed, Element
 

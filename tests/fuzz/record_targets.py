@@ -15,10 +15,10 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
-from common import strict_yaml
 from common.errors import ApiServerUnavailable
+from common.formats import strict_yaml
+from common.formats.pem import encode_block
 from common.names import CHALLENGE_ANNOTATION, CLIENT_SIGNER
-from common.pem import encode_block
 from common.public_keys import public_key_from_area
 from signer.errors import AuthorityUnavailable, KubeconfigRefused
 from signer.explain.manifests import FilesInvalid, read_objects

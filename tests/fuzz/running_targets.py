@@ -10,8 +10,8 @@ from math import inf
 from types import SimpleNamespace
 from typing import Any, Final, TypeVar, cast
 
-from common.binding import SECRET_SIZE
 from common.errors import ApiServerUnavailable
+from common.requests.binding import SECRET_SIZE
 from signer.controller.live_leases import LiveLeases
 from signer.errors import ChallengeKeyUnavailable
 from signer.fairness.memory_budget import MemoryBudget

@@ -12,11 +12,6 @@ from cryptography.x509.oid import NameOID
 
 from common import evidence
 from common.challenge import decode_challenge, encode_challenge
-from common.csr import (
-    decode_plain_request,
-    decode_request,
-    encode_request,
-)
 from common.errors import (
     AttestationDataMalformed,
     AttributeNotAllowed,
@@ -34,9 +29,14 @@ from common.errors import (
     TooLarge,
     UnsupportedVersion,
 )
+from common.formats.pem import PemMalformed, decode_blocks, encode_block
 from common.names import NODE_USER_PREFIX, NODES_GROUP, PEM_REQUEST
-from common.pem import PemMalformed, decode_blocks, encode_block
-from common.pkcs10 import OtherGeneralName, Pkcs10, parse_pkcs10
+from common.requests.csr import (
+    decode_plain_request,
+    decode_request,
+    encode_request,
+)
+from common.requests.pkcs10 import OtherGeneralName, Pkcs10, parse_pkcs10
 from common.tpm.attest import Attest, created_object
 from common.tpm.pcrs import PcrSelection, encode_selection, parse_selection
 from common.tpm.public import PublicArea

@@ -5,8 +5,8 @@ from functools import cache
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from common.errors import Denied
+from common.formats.pem import encode_block
 from common.names import PEM_REQUEST
-from common.pem import encode_block
 from common.public_keys import public_key_from_area
 from common.tpm.attest import Attest
 from common.tpm.reader import StructureMalformed

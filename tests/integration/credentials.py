@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from authenticator.model import KeyPair
 from authenticator.state import credential
-from common.csr import node_subject
+from common.requests.csr import node_subject
 from tests.harness.client import Client
 from tests.harness.machines import Machines
 from tests.harness.node import Node

@@ -7,8 +7,8 @@ from typing import Any
 from cryptography import x509
 
 from common import evidence
-from common.csr import decode_request
 from common.names import CLIENT_SIGNER, PENDING_REASON_ANNOTATION
+from common.requests.csr import decode_request
 from tests.harness.client import Client
 from tests.harness.node import Node
 from tests.harness.process import wait_until

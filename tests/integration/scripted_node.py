@@ -8,9 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_pri
 
 from authenticator.tpm.esapi import open_tpm
 from common import evidence
-from common.binding import answer_extra_data, sha256
 from common.challenge import Challenge, decode_challenge
-from common.csr import build_pkcs10, encode_request
 from common.names import (
     CHALLENGE_ANNOTATION,
     CLIENT_SIGNER,
@@ -18,6 +16,8 @@ from common.names import (
     SERVING_SIGNER,
     SERVING_USAGES,
 )
+from common.requests.binding import answer_extra_data, sha256
+from common.requests.csr import build_pkcs10, encode_request
 from tests.harness.client import Client
 from tests.harness.node import Node
 from tests.harness.process import wait_until

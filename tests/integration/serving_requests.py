@@ -9,8 +9,8 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_pri
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from common.csr import node_subject
 from common.names import BUILTIN_SERVING_SIGNER
+from common.requests.csr import node_subject
 from tests.harness.client import Client
 from tests.harness.process import wait_until
 from tests.integration import csrs

@@ -5,8 +5,8 @@ import secrets
 import shutil
 from pathlib import Path
 
-from common.csr import build_pkcs10, encode_request
 from common.names import CLIENT_SIGNER
+from common.requests.csr import build_pkcs10, encode_request
 from tests.harness.client import Client, Object
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines

@@ -23,8 +23,8 @@ from authenticator.model import (
     Server,
     Token,
 )
-from common.csr import build_pkcs10, encode_request
 from common.names import CLIENT_SIGNER
+from common.requests.csr import build_pkcs10, encode_request
 from tests.fakes.clock import FakeClock
 from tests.fakes.csr_api import FakeWorkload
 from tests.harness.fleet import Fleet

@@ -6,8 +6,8 @@ import pytest
 
 from common import evidence
 from common.challenge import Challenge, decode_challenge
-from common.csr import encode_request
 from common.names import CHALLENGE_ANNOTATION
+from common.requests.csr import encode_request
 from tests.harness.client import Client, Object
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines

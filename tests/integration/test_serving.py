@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from common.csr import node_subject
+from common.requests.csr import node_subject
 from tests.harness.client import ApiError, Client
 from tests.harness.controlplane import HOST, SERVICE_ADDRESS
 from tests.harness.fleet import Fleet

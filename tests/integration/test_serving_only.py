@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from common.csr import node_subject
+from common.requests.csr import node_subject
 from tests.harness.client import Client
 from tests.harness.controlplane import HOST
 from tests.harness.fleet import Fleet

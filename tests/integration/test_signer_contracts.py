@@ -11,16 +11,16 @@ from datetime import UTC, datetime
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 
-from common.csr import build_pkcs10
 from common.errors import ApiServerUnavailable
+from common.formats.pem import encode_block
 from common.names import (
     CHALLENGE_ANNOTATION,
     CLIENT_SIGNER,
     PEM_REQUEST,
     PENDING_REASON_ANNOTATION,
 )
-from common.pem import encode_block
 from common.public_keys import canonical_spki, spki_sha256
+from common.requests.csr import build_pkcs10
 from signer.errors import AnnotationsFull, ClaimConflict, CsrChanged
 from signer.inventory.custom_resources.claim_store import KubeClaimStore
 from signer.kube.csrs import CsrClient

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from common import evidence
-from common.csr import encode_request
 from common.names import PENDING_REASON_ANNOTATION
+from common.requests.csr import encode_request
 from tests.harness.client import ApiError
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines

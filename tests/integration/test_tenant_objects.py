@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from common.csr import encode_request
 from common.names import PENDING_REASON_ANNOTATION
+from common.requests.csr import encode_request
 from signer.inventory.custom_resources.claim_objects import encode_attested_node
 from signer.model import ClusterKey
 from tests.builders.attested_nodes import attested_node

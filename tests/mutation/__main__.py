@@ -1,7 +1,7 @@
 """Run the mutants of the checks, print the survivors, and compare with an earlier run.
 
 python -m tests.mutation --output build/mutants.json
-python -m tests.mutation signer.verify.machines.claims common.binding
+python -m tests.mutation signer.verify.machines.claims common.requests.binding
 python -m tests.mutation --compare build/mutants.json
 python -m tests.mutation --every 12 common.binding signer.issue signer.verify
 """
@@ -19,7 +19,7 @@ from tests.mutation.run import run_mutants
 
 ROOT: Final = Path(__file__).parents[2]
 TARGETS: Final = (
-    "common/binding.py",
+    "common/requests/binding.py",
     "signer/issue/*.py",
     "signer/inventory/caches.py",
     "signer/verify/**/*.py",

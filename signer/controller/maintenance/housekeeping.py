@@ -24,8 +24,8 @@ from common.errors import (
     Denied,
     Unavailable,
 )
+from common.formats.strict_json import parse_time
 from common.names import CHALLENGE_ANNOTATION
-from common.strict_json import parse_time
 from signer.errors import AuthorityShared, AutoApproveBindingPresent, CsrChanged
 from signer.fairness.outbox import Outbox, Write
 from signer.inventory.custom_resources.claim_store import KubeClaimStore

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from common.strict_json import format_time
+from common.formats.strict_json import format_time
 from signer.controller.reports.machine_reports import ATTESTED, ATTESTED_MESSAGE
 from signer.errors import EndorsementKeyBanned
 from signer.inventory.caches import ManagementCaches

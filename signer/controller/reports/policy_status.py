@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
-from common.strict_json import format_time
+from common.formats.strict_json import format_time
 from signer.clusters.connection_problem import CONNECTING
 from signer.controller.policies.object_reader import PolicyState
 from signer.controller.policies.sync import PolicySync

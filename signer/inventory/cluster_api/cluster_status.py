@@ -8,7 +8,7 @@ alone.
 from datetime import datetime
 from typing import Any, Final
 
-from common.strict_json import format_time
+from common.formats.strict_json import format_time
 from signer.inventory.cluster_api.cluster import BINDINGS_CONDITION, ClusterCondition, ClusterObject
 from signer.inventory.kinds import CLUSTER
 from signer.kube.discovery import find_resource

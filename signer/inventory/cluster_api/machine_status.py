@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from common.errors import ApiServerUnavailable
-from common.strict_json import format_time
+from common.formats.strict_json import format_time
 from signer.inventory.cluster_api.machine import CONDITION, MAX_MESSAGE
 from signer.inventory.kinds import MACHINE
 from signer.kube.decode import MAX_ENTRIES, Fields, Source, Text, decode

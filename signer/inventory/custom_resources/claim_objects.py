@@ -8,8 +8,8 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from common.formats.strict_json import format_time
 from common.names import ANNOTATION_PREFIX
-from common.strict_json import format_time
 from signer.inventory.cluster_api.cluster_secret import CLUSTER_NAME_LABEL
 from signer.inventory.custom_resources.measured_values import (
     MeasuredFields,

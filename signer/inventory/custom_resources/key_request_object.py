@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from common.strict_json import format_time
+from common.formats.strict_json import format_time
 from signer.inventory.kinds import KEY_REQUESTS
 from signer.kube.decode import Fields, MaybeText, Source, Text, Time, decode
 from signer.kube.transport.client import MAY_EXIST, MAY_HAVE_CHANGED, ApiClient

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from threading import Lock
 from typing import Final
 
-from common.binding import SECRET_SIZE
+from common.requests.binding import SECRET_SIZE
 from signer.errors import ChallengeKeyUnavailable
 from signer.kube.secrets import Secret, SecretClient
 from signer.model import ChallengeKeys

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from common.yaml_text import to_yaml
+from common.formats.yaml_text import to_yaml
 from signer.inventory.kinds import POLICIES
 from signer.model import ClusterKey
 from signer.operator_cli.errors import EXIT_OK, InputInvalid, Rejected

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from common.strict_json import format_time
+from common.formats.strict_json import format_time
 from signer.inventory.kinds import POLICIES
 from signer.kube.transport.client import MAY_HAVE_CHANGED
 from signer.operator_cli.commands.pcrs_review import (

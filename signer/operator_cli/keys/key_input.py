@@ -9,7 +9,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from common import strict_yaml
+from common.formats import strict_yaml
 from common.names import API_GROUP
 from signer.inventory.cluster_api.key_annotation import read_key_annotation
 from signer.model import ClusterKey

@@ -11,8 +11,8 @@ from functools import lru_cache
 
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from common.binding import sha256
 from common.public_keys import InvalidKey, PublicKey, public_key_from_area, spki
+from common.requests.binding import sha256
 from common.tpm.endorsement_templates import find_template
 from common.tpm.public import PublicArea
 from common.tpm.reader import StructureMalformed

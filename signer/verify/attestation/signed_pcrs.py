@@ -15,7 +15,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
-from common import strict_json
+from common.formats import strict_json
 from common.public_keys import PublicKey
 from common.tpm.pcrs import PcrSelection, encode_selection
 from signer.errors import PcrSignatureRevoked, PcrSignaturesMalformed

@@ -13,7 +13,7 @@ from typing import Final
 
 from common.errors import NodeNameInvalid
 from common.node_identity import require_node_name
-from common.pkcs10 import OtherGeneralName, SubjectAltName
+from common.requests.pkcs10 import OtherGeneralName, SubjectAltName
 from signer.errors import (
     AddressNotOfMachine,
     AddressOfAnotherMachine,

@@ -8,11 +8,11 @@ import binascii
 from dataclasses import dataclass
 from typing import Final
 
-from common.csr import decode_plain_request, decode_request
 from common.errors import ExtensionNotAllowed, TooLarge
 from common.evidence import Answer, Offer, decode_attestation_data
 from common.names import PEM_DATA
-from common.pkcs10 import Pkcs10, parse_pkcs10
+from common.requests.csr import decode_plain_request, decode_request
+from common.requests.pkcs10 import Pkcs10, parse_pkcs10
 from signer.errors import ProviderIDMissing, RequestKeyWeak
 from signer.model import Csr
 from signer.verify.requests.recognize import CsrKind

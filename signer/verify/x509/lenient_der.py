@@ -2,7 +2,7 @@
 
 Vendors' certificates are not all DER. An authority's signature covers everything that is read
 here, before a check relies on it. Requests are signed by their own sender alone, so
-common/pkcs10.py reads them as strict DER. Source: ITU-T X.690, section 8.
+common/requests/pkcs10.py reads them as strict DER. Source: ITU-T X.690, section 8.
 """
 
 from collections.abc import Iterator

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from common import binding
+from common.requests import binding
 from tests.model.document import table
 from tests.model.proverif.rules import EXPECTED, MODEL, RULES, Rule, Verdict
 

@@ -73,7 +73,7 @@ import authenticator.config.bootstrap_credential
 import authenticator.enroll.exchange
 import authenticator.kube.client
 import authenticator.tpm.esapi
-import common.strict_yaml
+import common.formats.strict_yaml
 print(*sys.modules)
 """
 """Imports what a cold join imports, as `wiring` and `enroll` do step by step."""
@@ -81,7 +81,11 @@ print(*sys.modules)
 THIRD_PARTY = {"_cffi_backend", "cryptography", "tpm2_pytss", "urllib3", "yaml"}
 SETUPTOOLS = "_distutils_hack"
 """It starts with the interpreter of a virtual environment; no node has it."""
-PARSER_OF_THE_SIGNER = {"common.pkcs10", "common.pkcs10_asn1", "common.pkcs10_key"}
+PARSER_OF_THE_SIGNER = {
+    "common.requests.pkcs10",
+    "common.requests.pkcs10_asn1",
+    "common.requests.pkcs10_key",
+}
 
 
 def test_cold_join_imports_only_what_it_uses() -> None:

@@ -9,7 +9,7 @@ from authenticator.commands import endorsement_key
 from authenticator.config.settings import resolve
 from authenticator.errors import ConfigurationInvalid, TpmFailed
 from authenticator.tpm.device import DeviceEndorsementKey
-from common.yaml_text import to_yaml
+from common.formats.yaml_text import to_yaml
 from signer.inventory.cluster_api.key_annotation import read_key_annotation
 from tests.fakes.tpm import FakeTpm
 from tests.harness.pki import Authority, ec_key

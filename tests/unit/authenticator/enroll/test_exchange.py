@@ -35,10 +35,10 @@ from authenticator.model import EXCHANGE_TTL_SECONDS, CsrRequest
 from authenticator.state.cooldown import MAX_REFUSAL_COOLDOWN_SECONDS
 from authenticator.tpm.templates import ATTESTATION_TEMPLATES
 from common.challenge import decode_challenge, encode_challenge
-from common.csr import decode_request
 from common.errors import ApiServerUnavailable, AttestationError
 from common.names import CHALLENGE_ANNOTATION
-from common.pkcs10 import parse_pkcs10
+from common.requests.csr import decode_request
+from common.requests.pkcs10 import parse_pkcs10
 from common.tpm.constants import ObjectAttributes
 from tests.fakes.csr_api import FakeWorkload, Issuance
 from tests.fakes.node import BUDGET_SECONDS, NODE_NAME, CrashInjector, FakeNode, SimulatedCrash

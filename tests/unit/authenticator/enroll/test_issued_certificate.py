@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from authenticator.enroll import issued_certificate
 from authenticator.errors import CertificateMismatch
 from authenticator.model import CertificateSpec
-from common.csr import build_pkcs10
+from common.formats.pem import encode_block
 from common.names import CLIENT_SIGNER, CLIENT_USAGES, SERVING_USAGES
-from common.pem import encode_block
+from common.requests.csr import build_pkcs10
 from tests.fakes.csr_api import CLIENT_AUTH, SERVER_AUTH, Issuance
 from tests.harness.pki import Authority, ec_key
 

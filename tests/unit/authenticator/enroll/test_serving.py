@@ -32,10 +32,10 @@ from authenticator.model import Address, Deadline
 from authenticator.providers.provider import Identity
 from authenticator.state.credential import Credential
 from authenticator.state.store import FileStore
-from common.csr import decode_request
 from common.errors import AttestationError
 from common.names import SERVING_SIGNER
-from common.pkcs10 import parse_pkcs10
+from common.requests.csr import decode_request
+from common.requests.pkcs10 import parse_pkcs10
 from tests.fakes import csr_api
 from tests.fakes.csr_api import CLIENT_AUTH, SERVER_AUTH, FakeWorkload, Issuance
 from tests.fakes.node import NODE_NAME, FakeNode

@@ -7,8 +7,8 @@ from authenticator.enroll.enroll import Trigger
 from authenticator.errors import ConfigurationInvalid, ProviderUnavailable
 from authenticator.model import Token
 from authenticator.providers.provider import Identity
-from common.csr import decode_request
-from common.pkcs10 import parse_pkcs10
+from common.requests.csr import decode_request
+from common.requests.pkcs10 import parse_pkcs10
 from tests.fakes.csr_api import BOOTSTRAP_USER
 from tests.fakes.node import NODE_NAME, FakeNode
 

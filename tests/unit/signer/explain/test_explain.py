@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from common.binding import sha256
+from common.formats.pem import encode_block
 from common.names import PEM_REQUEST
-from common.pem import encode_block
+from common.requests.binding import sha256
 from signer.arguments import parse_arguments
 from signer.explain.command import Files, explain
 from signer.explain.manifests import FilesInvalid

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from common.csr import build_pkcs10
 from common.errors import AttestationError, ExtensionNotAllowed, PemBlocksUnexpected, TooLarge
-from common.pem import encode_block
+from common.formats.pem import encode_block
+from common.requests.csr import build_pkcs10
 from signer.errors import (
     AttestationPolicyPresent,
     BootstrapNotReady,

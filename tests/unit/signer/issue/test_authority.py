@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtensionOID
 
-from common.pem import encode_block
+from common.formats.pem import encode_block
 from signer.errors import AuthorityUnavailable
 from signer.issue.authority import parse_authority
 from tests.builders.der import INTEGER, SEQUENCE, encode

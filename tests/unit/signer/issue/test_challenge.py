@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from common.binding import challenge_key_id, encode_fields, sha256
 from common.challenge import decode_challenge, encode_challenge
+from common.requests.binding import challenge_key_id, encode_fields, sha256
 from common.tpm.constants import ObjectAttributes
 from signer.errors import AttestationKeyAttributesNotAllowed, EndorsementKeyNotRegistered
 from signer.issue.challenge import ChallengeState, challenge_state, make_challenge

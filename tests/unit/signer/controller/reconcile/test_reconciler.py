@@ -9,16 +9,16 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from common.binding import challenge_key_id, sha256
 from common.challenge import decode_challenge
-from common.csr import decode_request, encode_request
 from common.errors import ApiServerUnavailable
+from common.formats.pem import encode_block
 from common.names import (
     CHALLENGE_ANNOTATION,
     PEM_REQUEST,
     PENDING_REASON_ANNOTATION,
 )
-from common.pem import encode_block
+from common.requests.binding import challenge_key_id, sha256
+from common.requests.csr import decode_request, encode_request
 from signer.controller.observability.metrics import VERDICTS
 from signer.controller.queue.workqueue import DONE, RETRY, Requeue, Result
 from signer.controller.reconcile.limits import MAX_BYTES_OF_NODE

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from common.strict_json import format_time
+from common.formats.strict_json import format_time
 from signer.controller.reports.derived_conditions import (
     CountsByCluster,
     NodeCounts,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from common.strict_json import format_time
+from common.formats.strict_json import format_time
 from signer.clusters.management_cluster import ManagementCluster
 from signer.controller.reports import key_request_writer
 from signer.controller.reports.key_request_writer import KeyRequests

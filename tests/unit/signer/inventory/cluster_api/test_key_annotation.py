@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import NameOID
 
-from common.pem import encode_block
+from common.formats.pem import encode_block
 from common.public_keys import spki_sha256
 from signer.inventory.cluster_api import key_annotation
 from signer.inventory.cluster_api.key_annotation import (

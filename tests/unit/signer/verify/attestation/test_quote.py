@@ -7,7 +7,7 @@ import pytest
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
-from common.binding import sha256
+from common.requests.binding import sha256
 from common.tpm.constants import (
     TPM_ALG_RSAPSS,
     TPM_ALG_SHA256,

@@ -8,9 +8,9 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from common.csr import node_subject
-from common.pem import encode_block
-from common.pkcs10 import SubjectAltName
+from common.formats.pem import encode_block
+from common.requests.csr import node_subject
+from common.requests.pkcs10 import SubjectAltName
 from signer.host_names import HostName, canonical_name, normalize
 from signer.model import Address, Csr
 from signer.verify.machines import serving_names

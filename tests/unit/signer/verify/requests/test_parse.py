@@ -8,10 +8,10 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from common.csr import encode_request, node_subject
 from common.errors import TooLarge
 from common.evidence import encode_attestation_data
-from common.pem import encode_block
+from common.formats.pem import encode_block
+from common.requests.csr import encode_request, node_subject
 from signer.errors import ProviderIDMissing
 from signer.verify.requests.parse import (
     ParsedAnswer,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.strict_yaml import YamlMalformed, load, load_all
+from common.formats.strict_yaml import YamlMalformed, load, load_all
 
 
 @pytest.mark.parametrize(

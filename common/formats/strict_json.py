@@ -15,7 +15,7 @@ from typing import Final
 UID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """A Kubernetes UID: a lower-case UUID."""
 KEY_ID: Final = re.compile(r"[0-9a-f]{16}")
-"""The result of `common.binding.challenge_key_id`."""
+"""The result of `common.requests.binding.challenge_key_id`."""
 
 # Python 3.14 accepts the hour 24, a second text for the midnight of the next day.
 _TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T([01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}Z")

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common import binding
-from common.binding import ChallengeInputs
+from common.requests import binding
+from common.requests.binding import ChallengeInputs
 from tests import vectors
 
 CHALLENGE_KEY = bytes.fromhex("5c" * 32)

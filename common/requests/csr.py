@@ -1,7 +1,7 @@
 """`spec.request` of a CSR: PEM blocks with a PKCS#10 request and its attestation data (P2).
 
 This module also builds PKCS#10 requests. The node does not parse any, and the parser takes a while
-to import, so common/pkcs10.py is separate. Source: docs/protocol.md sections 2 and 4.
+to import, so common/requests/pkcs10.py is separate. Source: docs/protocol.md sections 2 and 4.
 """
 
 import warnings
@@ -16,8 +16,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from common import der
 from common.errors import PemBlocksUnexpected, PemNotCanonical, ProviderUnknown, TooLarge
+from common.formats import der
+from common.formats.pem import PemMalformed, decode_blocks, encode_block
 from common.names import (
     NODE_USER_PREFIX,
     NODES_GROUP,
@@ -28,7 +29,6 @@ from common.names import (
     PROVIDER_ID_OID,
 )
 from common.node_identity import require_node_name, require_provider_id
-from common.pem import PemMalformed, decode_blocks, encode_block
 
 __all__ = [
     "MAX_REQUEST",

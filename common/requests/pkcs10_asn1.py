@@ -1,7 +1,7 @@
 """ASN.1 types of a PKCS#10 request, and functions that decode them from strict DER.
 
 `cryptography` decodes. Where the profile allows alternatives, the type is TLV (tag and content), so
-that common/pkcs10.py and common/pkcs10_key.py can name the rule that a request breaks.
+that pkcs10.py and pkcs10_key.py can name the rule that a request breaks.
 
 Source: RFC 2986, section 4; RFC 5280, sections 4.1 and 4.2.1.6; RFC 8017, appendix A.1.1.
 """

@@ -13,14 +13,6 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common import csr
-from common.csr import (
-    PrivateKey,
-    build_pkcs10,
-    decode_plain_request,
-    decode_request,
-    encode_request,
-)
 from common.errors import (
     NodeNameInvalid,
     PemNotCanonical,
@@ -28,8 +20,16 @@ from common.errors import (
     TooLarge,
 )
 from common.evidence import MAX_SIZE_WITH_EVENT_LOG
-from common.pem import encode_block
-from common.pkcs10 import MAX_PKCS10, parse_pkcs10
+from common.formats.pem import encode_block
+from common.requests import csr
+from common.requests.csr import (
+    PrivateKey,
+    build_pkcs10,
+    decode_plain_request,
+    decode_request,
+    encode_request,
+)
+from common.requests.pkcs10 import MAX_PKCS10, parse_pkcs10
 from tests import vectors
 from tests.builders.requests import LONGEST, RSA_KEY
 
@@ -150,7 +150,7 @@ def test_longest_names_are_built_and_parsed() -> None:
 
 def test_common_name_over_64_characters_causes_no_warning() -> None:
     """Each test has filters of its own, so another process shows those of the module."""
-    code = f"from common.csr import node_subject; node_subject({LONGEST.decode()!r})"
+    code = f"from common.requests.csr import node_subject; node_subject({LONGEST.decode()!r})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert done.stderr == b""
 

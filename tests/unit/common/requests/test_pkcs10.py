@@ -9,19 +9,19 @@ import pytest
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
-from common.csr import decode_plain_request
 from common.errors import (
     RequestSignatureInvalid,
     TooLarge,
 )
 from common.node_identity import require_provider_id
-from common.pkcs10 import (
+from common.public_keys import spki_sha256
+from common.requests.csr import decode_plain_request
+from common.requests.pkcs10 import (
     MAX_PKCS10,
     OtherGeneralName,
     SubjectAltName,
     parse_pkcs10,
 )
-from common.public_keys import spki_sha256
 from tests import vectors
 from tests.builders.forgery import (
     KEY,

@@ -1,7 +1,7 @@
 """Parse the PKCS#10 request of a kubelet, to the byte (P3, P4, P5).
 
 The profile is narrow, so the whole request is decoded from strict DER, its key included
-(common/pkcs10_key.py). `cryptography` verifies the signature alone. Every parsed byte is signed.
+(pkcs10_key.py). `cryptography` verifies the signature alone. Every parsed byte is signed.
 
 The signer decides whether a key is weak, whether the provider ID is required and which subject
 alternative names are allowed. Source: RFC 2986, RFC 5280 section 4.2.1.6, docs/protocol.md
@@ -17,7 +17,6 @@ from typing import Final
 from cryptography.hazmat import asn1
 from cryptography.x509 import ObjectIdentifier
 
-from common.der import SEQUENCE, encode
 from common.errors import (
     AttributeNotAllowed,
     ExtensionNotAllowed,
@@ -26,9 +25,11 @@ from common.errors import (
     SubjectNotAllowed,
     TooLarge,
 )
+from common.formats.der import SEQUENCE, encode
 from common.names import NODE_USER_PREFIX, NODES_GROUP, PROVIDER_ID_OID
 from common.node_identity import require_node_name, require_provider_id
-from common.pkcs10_asn1 import (
+from common.public_keys import PublicKey
+from common.requests.pkcs10_asn1 import (
     Attribute,
     AttributeTypeAndValue,
     CertificationRequest,
@@ -42,8 +43,7 @@ from common.pkcs10_asn1 import (
     octets_of,
     parse,
 )
-from common.pkcs10_key import read_public_key, verify_signature
-from common.public_keys import PublicKey
+from common.requests.pkcs10_key import read_public_key, verify_signature
 
 MAX_PKCS10: Final = 16 * 1024
 """Bytes of a request. RSA 4096 and the longest provider ID need 2 KiB; SANs may use more."""

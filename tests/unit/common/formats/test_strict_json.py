@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common import strict_json
-from common.strict_json import JsonMalformed
+from common.formats import strict_json
+from common.formats.strict_json import JsonMalformed
 
 
 def test_object_is_parsed() -> None:

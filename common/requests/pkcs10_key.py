@@ -13,7 +13,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
 from common.errors import RequestKeyNotAllowed, RequestMalformed, RequestSignatureInvalid
-from common.pkcs10_asn1 import (
+from common.public_keys import RSA_EXPONENT, PublicKey
+from common.requests.pkcs10_asn1 import (
     InvalidDer,
     RsaPublicKey,
     SubjectPublicKeyInfo,
@@ -21,7 +22,6 @@ from common.pkcs10_asn1 import (
     decode,
     octets_of,
 )
-from common.public_keys import RSA_EXPONENT, PublicKey
 
 # Contents of AlgorithmIdentifiers with parameters. In DER each has one encoding.
 _RSA_ENCRYPTION: Final = bytes.fromhex("06092a864886f70d0101010500")
