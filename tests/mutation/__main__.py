@@ -3,7 +3,7 @@
 python -m tests.mutation --output build/mutants.json
 python -m tests.mutation signer.verify.machines.claims common.requests.binding
 python -m tests.mutation --compare build/mutants.json
-python -m tests.mutation --every 12 common.binding signer.issue signer.verify
+python -m tests.mutation --every 12 common.requests.binding signer.issue signer.verify
 """
 
 import argparse
