@@ -27,6 +27,7 @@ from signer.inventory.replica_records.replica_leases import (
     NAMESPACE_LABEL,
     SETTINGS_LABEL,
     SOURCE_LABEL,
+    STATES_ANNOTATION,
     PolicySource,
 )
 from signer.kube.leases import Lease, LeaseClient
@@ -89,6 +90,7 @@ class Replicas:
         *,
         settings: Callable[[], str],
         source: Callable[[], PolicySource],
+        states: Callable[[], str],
         ready: Callable[[], bool],
         connected: Callable[[], bool],
         state: StateCheck,
@@ -98,7 +100,8 @@ class Replicas:
     ) -> None:
         """Share with the replicas whose `settings` are the same: a hash of what verdicts depend on.
 
-        `source` says where the policies are, for the commands of operators.
+        `source` and `states` say where the policies are and which Clusters are not served, for the
+        commands of operators.
         `ready` says whether this process can serve Clusters; while it cannot, the others serve
         them. `connected` says whether it has tried to connect to each Cluster that it serves.
         `restored` is called when the management cluster may have an earlier state than the caches.
@@ -107,6 +110,7 @@ class Replicas:
         self._leases = leases
         self._settings = settings
         self._source = source
+        self._states = states
         self._ready = ready
         self._connected = connected
         self._state = state
@@ -238,7 +242,8 @@ class Replicas:
             NAMESPACE_LABEL: self.this.namespace,
             SOURCE_LABEL: self._source().value,
         }
-        if self._lease.renew(labels, SETTINGS_LABEL):
+        annotations = {STATES_ANNOTATION: self._states()}
+        if self._lease.renew(labels, annotations, SETTINGS_LABEL):
             self._state.confirm(sent)
 
     def _delete_lease(self) -> None:

@@ -40,7 +40,7 @@ from signer.controller.reconcile.limits import (
 from signer.controller.reconcile.reconciler import CsrReconciler
 from signer.controller.replicas import Replica, Replicas
 from signer.controller.reports.cluster_events import Connections
-from signer.controller.reports.cluster_state import render_reports
+from signer.controller.reports.cluster_state import encode_reports, render_reports
 from signer.controller.reports.reports import Reports
 from signer.controller.threads import Health
 from signer.controller.workers import MAX_WORKERS_PER_CLUSTER, WORKERS, CsrWorkers, connect_caches
@@ -228,6 +228,7 @@ class ControllerParts:
             Replica(name=name, namespace=self._config.watched_namespace),
             settings=self._settings,
             source=lambda: self.policy_sync.source,
+            states=self._states_for_lease,
             ready=self._can_serve,
             connected=self._has_tried_all,
             state=self.management.state,
@@ -235,6 +236,12 @@ class ControllerParts:
             now=_now,
             monotonic=time.monotonic,
         )
+
+    def _states_for_lease(self) -> str:
+        """Return what the Lease says of the Clusters; policy objects say it in their status."""
+        if self._config.policy_file is None:
+            return ""
+        return encode_reports(self.reports.clusters.own())
 
     def _has_tried_all(self) -> bool:
         return self.clusters.has_tried_all()

@@ -21,6 +21,7 @@ class Lease:
     uid: str
     resource_version: str
     labels: Mapping[str, str]
+    annotations: Mapping[str, str]
     holder: str
     renewed: str
     """`renewTime` as written. The clock of the holder may be wrong, so only a change counts."""
@@ -31,6 +32,7 @@ class _Meta(Fields):
     uid: Text
     resource_version: Text
     labels: Labels = None
+    annotations: Labels = None
 
 
 class _Spec(Fields):
@@ -65,12 +67,13 @@ class LeaseClient:
         holder: str,
         seconds: int,
         labels: Mapping[str, str],
+        annotations: Mapping[str, str],
         time: str,
         version: str | None,
     ) -> Lease | None:
         """Create the Lease, or renew this version of it; `None` if another one, or none, exists."""
         spec = {"holderIdentity": holder, "leaseDurationSeconds": seconds, "renewTime": time}
-        metadata: dict[str, Any] = {"labels": dict(labels)}
+        metadata: dict[str, Any] = {"labels": dict(labels), "annotations": dict(annotations)}
         if version is None:
             body = LEASES.manifest(metadata={**metadata, "name": name}, spec=spec)
             response = self._api.create(self._path, body, accepted=MAY_EXIST)
@@ -119,6 +122,7 @@ def read_lease(source: Source) -> Lease:
         uid=metadata.uid,
         resource_version=metadata.resource_version,
         labels=metadata.labels or {},
+        annotations=metadata.annotations or {},
         holder=spec.holder_identity or "",
         renewed=spec.renew_time or "",
     )

@@ -6,6 +6,7 @@ from signer.inventory.replica_records.replica_leases import (
     NAMESPACE_LABEL,
     SETTINGS_LABEL,
     SOURCE_LABEL,
+    STATES_ANNOTATION,
     PolicySource,
 )
 from signer.kube.leases import Lease, format_micro_time
@@ -19,6 +20,7 @@ def replica_lease(
     renewed: datetime = RENEWED,
     namespace: str = "",
     source: PolicySource = PolicySource.OBJECTS,
+    states: str = "",
 ) -> Lease:
     """Return the Lease of a replica that serves one namespace, or all."""
     return Lease(
@@ -30,6 +32,7 @@ def replica_lease(
             NAMESPACE_LABEL: namespace,
             SOURCE_LABEL: source.value,
         },
+        annotations={STATES_ANNOTATION: states},
         holder=name,
         renewed=format_micro_time(renewed),
     )

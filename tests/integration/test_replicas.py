@@ -296,15 +296,21 @@ def test_lease_client_on_a_real_api_server(fleet: Fleet, request: pytest.Fixture
 
     def renew(second: int, version: str | None) -> Lease | None:
         time = format_micro_time(datetime(2026, 11, 22, 12, 0, second, tzinfo=UTC))
-        labels = {LABEL: ""}
         return client.renew(
-            name, holder="me", seconds=10, labels=labels, time=time, version=version
+            name,
+            holder="me",
+            seconds=10,
+            labels={LABEL: ""},
+            annotations={LABEL: f"{second}"},
+            time=time,
+            version=version,
         )
 
     assert renew(1, "1") is None, "it does not exist"
     created = renew(1, None)
     assert created is not None
     assert (created.name, created.holder, created.labels) == (name, "me", {LABEL: ""})
+    assert created.annotations == {LABEL: "1"}
     assert client.all(LABEL) == (created,)
     assert renew(2, None) is None, "it exists"
     renewed = renew(2, created.resource_version)

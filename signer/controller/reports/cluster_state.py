@@ -5,7 +5,7 @@ report.
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -15,6 +15,7 @@ from signer.clusters.connection_problem import CONNECTING, ConnectionProblem
 from signer.errors import MultipleClientSigners, PolicyConflict, PolicyInvalid, PolicyMissing
 from signer.inventory.cluster_api.cluster import CLIENT_SIGNER_ANNOTATION, ClusterObject
 from signer.inventory.custom_resources.policy_object import SERVED
+from signer.inventory.replica_records.replica_leases import encode_states
 from signer.model import ClusterKey
 from signer.policy import PolicySet, RefusedPolicy
 
@@ -25,6 +26,7 @@ TRANSIENT: Final = frozenset({CONNECTING.reason})
 """States that are reported only if they last."""
 _EXPIRY_NOTICE: Final = timedelta(days=30)
 """As the alert NodeAttestationKubeconfigExpires of the chart."""
+_MAX_LEASE_MESSAGE: Final = 256
 _OPT_IN: Final = f"{CLIENT_SIGNER_ANNOTATION}: {CLIENT_SIGNER}"
 
 
@@ -49,6 +51,22 @@ class ClusterReport:
     def served(self) -> bool:
         """Return whether requests of this Cluster are decided."""
         return self.state == SERVED
+
+    def entry(self, max_message: int) -> dict[str, str]:
+        """Return the report as the status of a policy lists it."""
+        entry = {"namespace": self.key.namespace, "name": self.key.name, "state": self.state}
+        return entry | ({"message": self.message[:max_message]} if self.message else {})
+
+
+def encode_reports(own: Sequence[ClusterReport]) -> str:
+    """Return what the Lease of a replica says of its Clusters."""
+    listed = [report for report in own if report.message or not report.served]
+    entries = [report.entry(_MAX_LEASE_MESSAGE) for report in sorted(listed, key=_order)]
+    return encode_states(entries, len(own))
+
+
+def _order(report: ClusterReport) -> tuple[bool, str]:
+    return report.served, str(report.key)
 
 
 def render_reports(

@@ -132,7 +132,7 @@ def build_status(
         "observedGeneration": policy.generation,
         "selectedClusters": selected,
         "servedClusters": selected - len(unserved),
-        "clusters": [_cluster(report) for report in own[:_MAX_CLUSTERS]],
+        "clusters": [report.entry(_MAX_TEXT) for report in own[:_MAX_CLUSTERS]],
         "conditions": [
             _condition(policy, "Ready", ready, now),
             _condition(policy, "ClustersServed", served, now),
@@ -168,15 +168,6 @@ def _summarize(reports: Sequence[ClusterReport]) -> str:
     named = "; ".join(f"{report.key}: {report.message}" for report in reports[:_MAX_NAMED])
     more = len(reports) - _MAX_NAMED
     return f"{named}; and {more} more in status.clusters" if more > 0 else named
-
-
-def _cluster(report: ClusterReport) -> dict[str, str]:
-    entry = {
-        "namespace": report.key.namespace,
-        "name": report.key.name,
-        "state": report.state,
-    }
-    return entry | ({"message": report.message[:_MAX_TEXT]} if report.message else {})
 
 
 def _condition(

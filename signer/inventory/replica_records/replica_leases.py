@@ -1,7 +1,11 @@
 """The Leases with which replicas of the signer show that they serve Clusters."""
 
+import json
+from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Final
+from typing import Any, Final
+
+from signer.kube.decode import MAX_TEXT
 
 SETTINGS_LABEL: Final = "attestation.cluster.x-k8s.io/signer-settings"
 """On the Lease of each replica: only replicas with the same value share the Clusters."""
@@ -9,6 +13,10 @@ NAMESPACE_LABEL: Final = "attestation.cluster.x-k8s.io/watched-namespace"
 """The only namespace whose Clusters a replica serves; empty for all."""
 SOURCE_LABEL: Final = "attestation.cluster.x-k8s.io/policy-source"
 """Where a replica has its policies: a `PolicySource`."""
+STATES_ANNOTATION: Final = "attestation.cluster.x-k8s.io/cluster-states"
+"""What a replica with a policy file says of its Clusters; empty with policy objects, whose status
+says it. It is a part of the status of a policy: `selectedClusters`, and `clusters` only with those
+that are not served or have a message. If they are too many, `selectedClusters` is 0."""
 LEASE_SECONDS: Final = 15
 """How long a Lease counts after its last renewal. It is enough while no request takes over 5
 seconds: two renewals are written 10 seconds apart at most, and each is seen 5 seconds later."""
@@ -21,3 +29,25 @@ class PolicySource(Enum):
     FILE = "File"
     INVALID_FILE = "InvalidFile"
     """The present file is invalid: the policies of an earlier content are in force."""
+
+
+def encode_states(entries: Sequence[Mapping[str, str]], selected: int) -> str:
+    """Return the annotation about `selected` Clusters; `entries` are those that are listed."""
+    clusters: list[Mapping[str, str]] = []
+    text = json.dumps({"selectedClusters": selected, "clusters": clusters})
+    for entry in entries:
+        clusters.append(entry)
+        longer = json.dumps({"selectedClusters": selected, "clusters": clusters})
+        if len(longer) > MAX_TEXT:
+            return json.dumps({**json.loads(text), "selectedClusters": 0})
+        text = longer
+    return text
+
+
+def decode_states(text: str) -> Mapping[str, Any]:
+    """Return the annotation as a part of the status of a policy; nothing for another text."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,9 +1,10 @@
 """Whether a signer runs, and which Clusters it says that it serves.
 
 The facts are the Leases of the replicas, in the signer's own namespace, and the status of the
-KubeletAttestationPolicies. No tenant can write either. A replica renews its Lease every two
-seconds, and deletes it when it ends or cannot serve. The clocks of the operator's machine and of
-the signer may differ: a Lease whose time is not within the last seconds counts when it changes.
+KubeletAttestationPolicies; with a policy file, the Leases say both. No tenant can write either. A
+replica renews its Lease every two seconds, and deletes it when it ends or cannot serve. The clocks
+of the operator's machine and of the signer may differ: a Lease whose time is not within the last
+seconds counts when it changes.
 """
 
 import time
@@ -21,10 +22,13 @@ from signer.inventory.replica_records.replica_leases import (
     NAMESPACE_LABEL,
     SETTINGS_LABEL,
     SOURCE_LABEL,
+    STATES_ANNOTATION,
     PolicySource,
+    decode_states,
 )
 from signer.kube.leases import Lease, read_lease
 from signer.kube.resources import LEASES
+from signer.model import ClusterKey
 from signer.operator_cli.errors import CommandError, Rejected
 from signer.operator_cli.management.api import ManagementApi
 from signer.policy import PolicySet
@@ -73,15 +77,15 @@ class SignerState:
     def of_cluster(self, cluster: ClusterObject) -> Mapping[str, str]:
         """Return `state` and perhaps `message` of a Cluster, as the signer wrote them.
 
-        Nothing is returned if they are not known: the signer has its policies in a file, or has
-        not written the status yet.
+        Nothing is returned if they are not known: the signer has not written them yet.
         """
         if self.problem:
             return {}
         if not self.has_replica(cluster.key.namespace):
             return {"state": NO_REPLICA, "message": "no replica of the signer runs"}
-        has_status = any(policy.status for policy in self.policies)
-        if self.reads_only_files or not (has_status or self.sources):
+        if self.reads_only_files:
+            return self._state_in_leases(cluster.key)
+        if not (any(policy.status for policy in self.policies) or self.sources):
             return {}
         every = PolicySet.of(policy.policy for policy in self.policies)
         names = {p.name for p in every.selecting(cluster.key, cluster.labels)}
@@ -93,6 +97,15 @@ class SignerState:
             }
         [policy] = [p for p in self.policies if p.name in names]
         return StoredStates(policy.status).get(cluster.key)
+
+    def _state_in_leases(self, key: ClusterKey) -> Mapping[str, str]:
+        """Return what the replicas that run say of a Cluster; one of them serves it."""
+        said: Mapping[str, str] = {}
+        for lease in self.leases:
+            if lease.name in self.live:
+                states = StoredStates(decode_states(lease.annotations.get(STATES_ANNOTATION, "")))
+                said = states.entries.get(key) or said or states.get(key)
+        return said
 
 
 def read_signer_state(api: ManagementApi, namespace: str, now: datetime) -> SignerState:

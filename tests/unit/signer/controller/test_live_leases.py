@@ -44,7 +44,13 @@ def test_lease_of_a_replica_that_runs_does_not_lapse_while_requests_take_five_se
             continue
         number = sum(at <= performed for at in written)
         lease = Lease(
-            name="a", uid="u", resource_version="1", labels={}, holder="a", renewed=str(number)
+            name="a",
+            uid="u",
+            resource_version="1",
+            labels={},
+            annotations={},
+            holder="a",
+            renewed=str(number),
         )
         live.update([lease], start)
         assert live.lapsed(start) == []

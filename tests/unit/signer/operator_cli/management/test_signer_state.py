@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from signer.inventory.kinds import POLICIES
-from signer.inventory.replica_records.replica_leases import PolicySource
+from signer.inventory.replica_records.replica_leases import PolicySource, encode_states
 from signer.kube import resources
 from signer.kube.leases import Lease
 from signer.kube.transport.client import Request
@@ -38,7 +38,12 @@ class Management(FakeCluster):
     def store(self, *leases: Lease, steps: timedelta = timedelta()) -> None:
         """Store Leases; `steps` is how much their times change between two reads."""
         for lease in leases:
-            metadata = {"name": lease.name, "uid": lease.uid, "labels": dict(lease.labels)}
+            metadata = {
+                "name": lease.name,
+                "uid": lease.uid,
+                "labels": dict(lease.labels),
+                "annotations": dict(lease.annotations),
+            }
             self.put(LEASES, {"metadata": metadata, "spec": {"renewTime": lease.renewed}})
 
         def renew(_: Request) -> None:
@@ -154,6 +159,35 @@ def test_state_of_a_cluster_is_what_the_signer_wrote(
     assert findings == (
         [] if state is None else [Result.OK if state == "Served" else Result.PROBLEM]
     )
+
+
+LISTED = encode_states(
+    [{"namespace": "team-a", "name": "c1", "state": "KubeconfigRefused", "message": "no CA"}], 3
+)
+OTHERS = encode_states([{"namespace": "team-b", "name": "c1", "state": "Forbidden"}], 3)
+
+
+@pytest.mark.parametrize(
+    ("states", "state"),
+    [
+        ([""], None),
+        (["{}"], None),
+        ([OTHERS], "Served"),
+        ([LISTED], "KubeconfigRefused"),
+        ([LISTED, OTHERS], "KubeconfigRefused"),
+        ([OTHERS, LISTED], "KubeconfigRefused"),
+    ],
+)
+def test_state_of_a_cluster_is_in_the_leases_while_the_policies_are_in_a_file(
+    states: list[str], state: str | None
+) -> None:
+    """An operator saw nothing of a Cluster that was not served."""
+    management = Management()
+    for number, said in enumerate(states):
+        management.store(replica_lease(f"{number}", source=PolicySource.FILE, states=said))
+    gone = NOW - timedelta(hours=1)
+    management.store(replica_lease("ended", source=PolicySource.FILE, states=LISTED, renewed=gone))
+    assert read(management).of_cluster(CLUSTER).get("state") == state
 
 
 READY = {"type": "Ready", "status": "True", "reason": "InForce", "message": "m"}
