@@ -63,7 +63,9 @@ def separator(pcr: int) -> Measured:
     return Measured(pcr=pcr, type=EV_SEPARATOR, data=SEPARATOR)
 
 
-def firmware(*, secure_boot: bool = True, version: str = "") -> list[Measured]:
+def firmware(
+    *, secure_boot: bool = True, version: str = "", kernel: bytes = b"kernel"
+) -> list[Measured]:
     """Return the events of a boot: Secure Boot variables, a shim and a kernel."""
     return [
         Measured(pcr=0, type=8, data=f"{version}\0".encode("utf-16-le")),
@@ -76,7 +78,7 @@ def firmware(*, secure_boot: bool = True, version: str = "") -> list[Measured]:
         Measured(pcr=4, type=EV_EFI_ACTION, data=CALLING),
         *(separator(pcr) for pcr in (4, 5, 6, 7)),
         application(b"shim"),
-        application(b"kernel"),
+        application(kernel),
         Measured(pcr=9, type=13, data=b"initrd"),
     ]
 

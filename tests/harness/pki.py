@@ -87,13 +87,17 @@ class Authority:
         return Pair(certificate=_pem(self.certificate), key=key_pem(self.key))
 
     def client(
-        self, common_name: str, *organisations: str, backdated: timedelta = BACKDATED
+        self,
+        common_name: str,
+        *organisations: str,
+        backdated: timedelta = BACKDATED,
+        lifetime: timedelta = LIFETIME,
     ) -> Pair:
         """Issue a client certificate for a user and its groups."""
         names = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, name) for name in organisations]
         subject = x509.Name([*names, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
         key = ec_key()
-        builder = _builder(subject, self.certificate.subject, key, backdated=backdated)
+        builder = _builder(subject, self.certificate.subject, key, lifetime, backdated)
         return self._issue(builder, key, client=True)
 
     def server(self, *names: str) -> Pair:

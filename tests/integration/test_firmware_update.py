@@ -1,12 +1,10 @@
 """A firmware update of several nodes: refused, reviewed as one group, accepted, and cleaned up."""
 
 import shlex
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from tests.builders.event_logs import extended, firmware, log_of
 from tests.harness.client import Object
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
@@ -14,19 +12,13 @@ from tests.harness.node import Node
 from tests.harness.process import wait_until
 from tests.harness.signer import of_cluster
 from tests.integration import csrs
+from tests.integration.measured_nodes import PCRS, boot, renew, values
 from tests.integration.operator_calls import Operator, cluster_of
 from tests.integration.policies import POLICIES, stored_policy
 from tests.integration.scripted_node import Script
 
 LABEL = {"firmware-update": "yes"}
 MACHINES = "/apis/cluster.x-k8s.io/v1beta2/namespaces/{}/machines/{}"
-PCRS = (0, 4, 7)
-
-
-def values(version: str) -> Mapping[str, str]:
-    """Return the PCRs after a boot with this version of the firmware."""
-    booted = extended(firmware(version=version), {"sha256": PCRS})["sha256"]
-    return {str(index): value.hex() for index, value in booted.items()}
 
 
 def rules() -> dict[str, Any]:
@@ -37,18 +29,6 @@ def rules() -> dict[str, Any]:
     }
     pcrs = {"mode": "Enforce", "selection": {"sha256": [*PCRS]}, "variants": [variant]}
     return {"pcrs": pcrs, "eventLog": {"secureBoot": True}}
-
-
-def boot(node: Node, version: str) -> None:
-    events = firmware(version=version)
-    node.tpm.boot([(e.pcr, e.data if e.measured is None else e.measured) for e in events])
-    path = node.directory / "binary_bios_measurements"
-    path.write_bytes(log_of(events))
-    node.settings = {"eventLogFile": str(path)}
-
-
-def renew(node: Node) -> str:
-    return node.call("renew", "--kubeconfig", str(node.kubeconfig())).complaint
 
 
 def groups(operator: Operator, state: str) -> list[Object]:
