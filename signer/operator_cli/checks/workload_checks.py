@@ -160,7 +160,8 @@ def unreachable_finding(cluster: ClusterObject, failure: Unreachable) -> Finding
         check="connection",
         object=name_of(cluster),
         message=failure.reason,
-        next_step=f"check the Secret {key.namespace}/{key.name}-kubeconfig and its API server",
+        next_step=failure.next_step
+        or f"check the Secret {key.namespace}/{key.name}-kubeconfig and its API server",
     )
 
 

@@ -89,7 +89,7 @@ def _workload_fields(
     cluster: ClusterKey, result: Sequence[PendingRequest] | Unreachable, snapshot: Snapshot
 ) -> Document:
     if isinstance(result, Unreachable):
-        return {"pendingRequests": None, "apiServer": result.reason}
+        return {"pendingRequests": None, "apiServer": str(result)}
     pending = len(unanswered(result, cluster, snapshot))
     return {"pendingRequests": pending, "apiServer": "reachable"}
 

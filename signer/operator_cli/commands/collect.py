@@ -119,7 +119,7 @@ class _Collector:
         for cluster, result in zip(clusters, results, strict=True):
             name = f"csrs/{cluster.key.namespace}/{cluster.key.name}.json"
             if isinstance(result, Unreachable):
-                self._fail(name, "requests", f"{cluster.key}: {result.reason}")
+                self._fail(name, "requests", f"{cluster.key}: {result}")
             else:
                 self.archive.add(name, "requests", result, allowed.CSR)
 

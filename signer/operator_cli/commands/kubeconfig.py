@@ -9,7 +9,7 @@ import json
 import secrets
 import time
 from contextlib import closing
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from cryptography import x509
@@ -60,6 +60,7 @@ def run(session: Session) -> int:
     ):
         admin = read_named_secret(api, key.namespace, admin_kubeconfig_name(key))
         connection = read_connection(admin, cluster)
+        _require_valid(connection, cluster, session.now)
         # The deadline of the client is for more than the wait for the certificate.
         seconds = READ_SECONDS + _SIGNING_SECONDS
         with closing(open_client(cluster, connection, seconds=seconds)) as client:
@@ -73,6 +74,17 @@ def run(session: Session) -> int:
     name = f"{key.namespace}/{signer_kubeconfig_name(key)}"
     session.stdout.write(f"Secret {name} is written; its certificate is valid until {until:%F}\n")
     return EXIT_OK
+
+
+def _require_valid(connection: Connection, cluster: ClusterObject, now: datetime) -> None:
+    """Raise `Rejected` if the certificate of the administrator has expired: no other is issued."""
+    expiry = None if connection.certificate is None else connection.certificate.not_after()
+    if expiry is not None and expiry <= now:
+        secret = f"{cluster.key.namespace}/{admin_kubeconfig_name(cluster.key)}"
+        raise Rejected(
+            f"the certificate in the Secret {secret} expired on {expiry:%F}",
+            hint="let Cluster API renew the Secret (docs/runbooks/kubeconfig-expires.md)",
+        )
 
 
 def _request_certificate(client: ApiClient, key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -69,7 +69,7 @@ def run(session: Session) -> int:
     failures = []
     for cluster, result in zip(clusters, results, strict=True):
         if isinstance(result, Unreachable):
-            failures.append(f"{cluster.key}: {result.reason}")
+            failures.append(f"{cluster.key}: {result}")
         else:
             documents += _documents(cluster, result, snapshot, recorded)
     documents.sort(key=lambda d: str(d["created"]))

@@ -27,7 +27,6 @@ from signer.operator_cli.output import age, time_text
 from signer.operator_cli.session import Session
 from signer.operator_cli.workloads.workload_reader import (
     READ_SECONDS,
-    Unreachable,
     for_each_workload,
 )
 
@@ -68,7 +67,7 @@ def warn_if_certificates_stay(session: Session, key_name: str) -> None:
     for cluster, result in zip(
         clusters, for_each_workload(session, clusters, _problem_of_policy), strict=True
     ):
-        problem = result.reason if isinstance(result, Unreachable) else result
+        problem = str(result)
         if problem:
             session.warn(f"Cluster {cluster.key}: --now will not end certificates: {problem}")
 
@@ -93,7 +92,7 @@ def await_end_of_credentials(session: Session, key_name: str) -> int:
         session.stdout.write("no AttestedNode shows a node that holds this key\n")
     problems = {node.cluster: "the Cluster does not exist" for node in nodes}
     for cluster, result in zip(clusters, results, strict=True):
-        problems[cluster.key] = result.reason if isinstance(result, Unreachable) else result
+        problems[cluster.key] = str(result)
     for key, problem in problems.items():
         place = f"Cluster {key}"
         if problem:

@@ -43,9 +43,13 @@ long again (`ANSWER_SECONDS`)."""
 
 @dataclass(frozen=True, slots=True)
 class Unreachable:
-    """Why a workload cluster could not be read."""
+    """Why a workload cluster could not be read, and the next command, if it is known."""
 
     reason: str
+    next_step: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.reason}: run {self.next_step}" if self.next_step else self.reason
 
 
 def read_named_secret(api: ManagementApi, namespace: str, name: str) -> Secret | None:
@@ -133,8 +137,8 @@ def for_each_workload(
                     try:
                         return read(client, cluster)
                     except AttestationError as error:
-                        expired = _describe_expiry(client, cluster, session.now)
-                        return Unreachable(expired or _describe(error))
+                        expired = _expired(client.endpoint.connection, cluster, session.now)
+                        return expired or Unreachable(_describe(error))
             except KubeconfigRefused as error:
                 return Unreachable(f"the kubeconfig Secret is refused: {error.message}")
             except AttestationError as error:
@@ -151,15 +155,14 @@ def for_each_workload(
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _describe_expiry(client: ApiClient, cluster: ClusterObject, now: datetime) -> str:
-    """Return that the certificate of a kubeconfig Secret has expired; empty if it has not."""
-    certificate = client.endpoint.connection.certificate
-    expiry = None if certificate is None else certificate.not_after()
+def _expired(connection: Connection, cluster: ClusterObject, now: datetime) -> Unreachable | None:
+    """Return that the certificate of a kubeconfig Secret has expired; `None` if it has not."""
+    expiry = None if connection.certificate is None else connection.certificate.not_after()
     if expiry is None or now < expiry:
-        return ""
-    return (
-        f"the certificate in the kubeconfig Secret expired on {expiry:%Y-%m-%d}:"
-        f" run kubectl attestation kubeconfig {cluster.key}"
+        return None
+    return Unreachable(
+        f"the certificate in the kubeconfig Secret expired on {expiry:%Y-%m-%d}",
+        next_step=f"kubectl attestation kubeconfig {cluster.key}",
     )
 
 

@@ -115,3 +115,18 @@ def test_administrators_secret_of_another_cluster_is_not_overwritten() -> None:
 def test_expiry_of_the_kubeconfig_is_a_warning(days: int, result: Result) -> None:
     end = load_pem_x509_certificate(CLIENT.certificate).not_valid_after_utc
     assert check_kubeconfig_expiry(CONNECTION, CLUSTER, end - timedelta(days=days)).result is result
+
+
+def test_expired_kubeconfig_of_the_administrator_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`doctor` named this command, and this command named `doctor`."""
+    monkeypatch.setattr(kubeconfig, "read_named_secret", lambda *_: None)
+    monkeypatch.setattr(kubeconfig, "read_connection", lambda *_: CONNECTION)
+    monkeypatch.setattr(Session, "snapshot", lambda _: SimpleNamespace(clusters=[CLUSTER]))
+    end = load_pem_x509_certificate(CLIENT.certificate).not_valid_after_utc
+    session = Console(management(), {"cluster": CLUSTER.key}, now=end).session()
+    with pytest.raises(Rejected) as refused:
+        kubeconfig.run(session)
+    assert refused.value.message.startswith(
+        "the certificate in the Secret team-a/c1-kubeconfig expired on "
+    )
+    assert "Cluster API renew the Secret" in refused.value.hint
