@@ -243,6 +243,16 @@ class TpmIdentity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlatformAnswer:
+    """What a platform says about an instance; empty if there is no such one, or it has no TPM."""
+
+    endorsement_keys: frozenset[str] = frozenset()
+    """Names of EndorsementKeys."""
+    vm_id: str | None = None
+    """UUID of the virtual machine in lower case, where quotes of the platform name it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OfferedKey:
     """An endorsement key that an offer names for a Machine. The TPM has not proved it."""
 

@@ -19,7 +19,8 @@ from signer.errors import PlatformQueryFailed
 from signer.kube.transport.http_messages import HttpAnswer
 from signer.platforms.aws_answers import element, error_of_code
 from signer.platforms.aws_signature import AwsCredentials, signed_headers
-from signer.platforms.aws_web_identity import WebIdentity, WebIdentitySessions
+from signer.platforms.aws_web_identity import WebIdentity, assume_role
+from signer.platforms.credentials import Sessions, unusable
 from signer.platforms.https import call
 from signer.policy import PlatformRules
 
@@ -43,7 +44,7 @@ _KEY_NAMES: Final = frozenset({"aws_access_key_id", "aws_secret_access_key"})
 _SESSION_TOKEN: Final = "aws_session_token"  # noqa: S105 - the name, not the token
 _ROLE_NAMES: Final = frozenset({"role_arn", "web_identity_token_file"})
 _ROLE: Final = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:role/[\w+=,.@/-]{1,512}", re.ASCII)
-_WEB_IDENTITIES: Final = WebIdentitySessions()
+_WEB_IDENTITIES: Final = Sessions[WebIdentity, AwsCredentials]()
 
 
 class Aws:
@@ -93,10 +94,10 @@ def read_account(path: Path) -> AwsAccount:
         parser.read_string(path.read_text(encoding="utf-8"))
         section = parser[_SECTION]
     except OSError as error:
-        raise _unusable(f"{path}: {error.strerror}") from error
+        raise unusable(f"{path}: {error.strerror}") from error
     except (configparser.Error, UnicodeDecodeError, KeyError) as error:
         # The parser's message may quote a line, and so a secret.
-        raise _unusable(f"{path}: must have [default] ({type(error).__name__})") from None
+        raise unusable(f"{path}: must have [default] ({type(error).__name__})") from None
     bundle = section.get("ca_bundle")
     return AwsAccount(
         identity=_read_identity(path, section),
@@ -122,21 +123,16 @@ def _read_identity(path: Path, section: Mapping[str, str]) -> AwsCredentials | W
         "[default] must have aws_access_key_id and aws_secret_access_key, "
         "or else role_arn and web_identity_token_file"
     )
-    raise _unusable(f"{path}: {problem}")
-
-
-def _unusable(detail: str) -> PlatformQueryFailed:
-    return PlatformQueryFailed("the credentials for the platform cannot be used", detail=detail)
+    raise unusable(f"{path}: {problem}")
 
 
 def _credentials(account: AwsAccount, region: str) -> AwsCredentials:
-    if isinstance(account.identity, AwsCredentials):
-        return account.identity
+    identity = account.identity
+    if isinstance(identity, AwsCredentials):
+        return identity
+    host = _public_host("sts", region)
     return _WEB_IDENTITIES.credentials(
-        account.identity,
-        host=_public_host("sts", region),
-        ca_bundle=account.ca_bundle,
-        now=datetime.now(UTC),
+        identity, datetime.now(UTC), lambda: assume_role(identity, host, account.ca_bundle)
     )
 
 
@@ -171,7 +167,7 @@ def _query(
 
 def endpoint_host(account: AwsAccount, region: str) -> str:
     """Return HOST or HOST:PORT of the API for a region. Raises PlatformQueryFailed."""
-    problem = _unusable("endpoint_url must be https://HOST or https://HOST:PORT")
+    problem = unusable("endpoint_url must be https://HOST or https://HOST:PORT")
     try:
         parts = urlsplit(account.endpoint_url or f"https://{_public_host('ec2', region)}")
         # `port` raises ValueError if it is no number.

@@ -25,6 +25,7 @@ from google.oauth2 import service_account
 
 from signer.errors import PlatformQueryFailed, PlatformUnavailable
 from signer.kube.transport.http_messages import HttpAnswer
+from signer.platforms.credentials import unusable
 from signer.platforms.https import call
 from signer.policy import PlatformRules
 
@@ -116,11 +117,11 @@ def read_credentials(path: Path) -> Credentials:
     try:
         return parse_credentials(path.read_bytes())
     except OSError as error:
-        raise _unusable(f"{path}: {error.strerror}") from error
+        raise unusable(f"{path}: {error.strerror}") from error
     except (*_UNEXPECTED_JSON, UnsupportedAlgorithm, GoogleAuthError) as error:
         # The message may quote the key.
         problem = "must be the JSON key of a service account, or an external account"
-        raise _unusable(f"{path}: {problem} ({type(error).__name__})") from None
+        raise unusable(f"{path}: {problem} ({type(error).__name__})") from None
 
 
 @lru_cache(maxsize=64)
@@ -140,12 +141,8 @@ def _token(credentials: Credentials) -> str:
         if not credentials.valid:
             credentials.refresh(_Transport())  # type: ignore[no-untyped-call] # of google-auth
     except GoogleAuthError as error:
-        raise _unusable(str(error)[:500]) from error
+        raise unusable(str(error)[:500]) from error
     return str(credentials.token)
-
-
-def _unusable(detail: str) -> PlatformQueryFailed:
-    return PlatformQueryFailed("the credentials for the platform cannot be used", detail=detail)
 
 
 def read_answer(answer: HttpAnswer) -> Collection[bytes]:

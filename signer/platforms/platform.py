@@ -1,7 +1,7 @@
 """What a platform has to do: the protocol of the entry points in `node_attestation.platforms`."""
 
 from collections.abc import Callable, Collection
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from signer.policy import PlatformRules
 
@@ -34,5 +34,22 @@ class Platform(Protocol):
         """
 
 
-PlatformFactory = Callable[[PlatformRules], Platform]
+@runtime_checkable
+class VmPlatform(Protocol):
+    """A platform whose quotes name the virtual machine: it gives the ID that they name.
+
+    A policy names the authorities of such a platform in `attestationKey.certificateAuthorities`.
+    """
+
+    def location(self, provider_id: str) -> str | None:
+        """See `Platform`."""
+
+    def vm_id(self, provider_id: str) -> str | None:
+        """Return the UUID of a virtual machine in lower case, `None` if there is no such one.
+
+        Returns or raises as `Platform.endorsement_keys`.
+        """
+
+
+PlatformFactory = Callable[[PlatformRules], Platform | VmPlatform]
 """Makes a platform for each query, from the rules of a policy. Reads no file."""

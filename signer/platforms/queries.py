@@ -1,4 +1,4 @@
-"""Queries platforms for endorsement keys, and keeps their answers for a while.
+"""Queries platforms for endorsement keys and VM IDs, and keeps their answers for a while.
 
 `PlatformQueries` never waits: a worker gets the last answer, or an error and a query that runs on a
 thread of its own pool. The CSR is verified again when the answer arrives.
@@ -41,7 +41,8 @@ from signer.errors import (
 from signer.fairness.circuit_breaker import BreakerState, CircuitBreaker
 from signer.fairness.task_pool import TaskPool
 from signer.fairness.token_buckets import SharedTokens
-from signer.platforms.platform import Platform
+from signer.model import PlatformAnswer
+from signer.platforms.platform import Platform, VmPlatform
 from signer.policy import PlatformRules
 
 _logger = logging.getLogger(__name__)
@@ -95,20 +96,20 @@ class _Failure(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Answer:
-    """What the last query of an instance gave, and the keys that it has; on the monotonic clock."""
+class _LastAnswer:
+    """What the last query of an instance gave, on the monotonic clock."""
 
     at: float
     """When the last query ended."""
-    keys: frozenset[str] = frozenset()
-    """Those of the last query that did not fail."""
-    keys_at: float = 0.0
+    given: PlatformAnswer = field(default_factory=PlatformAnswer)
+    """That of the last query that did not fail."""
+    given_at: float = 0.0
     failure: _Failure | None = None
     """Why the last query failed."""
 
     def gives(self, expected: str, now: float) -> bool:
         """Return whether the platform gave this key not long ago."""
-        return expected in self.keys and now - self.keys_at < KEY_SECONDS
+        return expected in self.given.endorsement_keys and now - self.given_at < KEY_SECONDS
 
     def is_current(self, expected: str, now: float) -> bool:
         """Return whether the answer may still be used about a key."""
@@ -120,7 +121,7 @@ class _Answer:
 class _State:
     """What is known of all platforms; only under the lock."""
 
-    answers: OrderedDict[_Instance, _Answer] = field(default_factory=OrderedDict)
+    answers: OrderedDict[_Instance, _LastAnswer] = field(default_factory=OrderedDict)
     running: dict[_Instance, float] = field(default_factory=dict)
     """When the queries began that have not ended."""
     busy: Counter[_Account] = field(default_factory=Counter)
@@ -130,12 +131,12 @@ class _State:
 
 
 class PlatformQueries:
-    """A `PlatformKeySource` for all policies; any thread may call it."""
+    """A `PlatformSource` for all policies; any thread may call it."""
 
     def __init__(
         self,
         pool: TaskPool,
-        platform_of: Callable[[PlatformRules], Platform],
+        platform_of: Callable[[PlatformRules], Platform | VmPlatform],
         *,
         answered: Callable[[str], None],
         replicas: Callable[[], int],
@@ -153,10 +154,10 @@ class PlatformQueries:
         self._lock = Lock()
         self._state = _State()
 
-    def keys(
+    def answer(
         self, namespace: str, provider_id: str, rules: PlatformRules, *, expected: str
-    ) -> frozenset[str]:
-        """Return the EndorsementKey names that the platform gave for an instance not long ago.
+    ) -> PlatformAnswer:
+        """Return what the platform said about an instance not long ago.
 
         Raises:
             PlatformAnswerPending: a query is under way, or is due.
@@ -175,7 +176,7 @@ class PlatformQueries:
             # Also while it is queried again: the CSR keeps its reason, and `answered` wakes it.
             error, message, detail = answer.failure
             raise error(message, detail=detail)
-        return answer.keys
+        return answer.given
 
     def _require_query(self, instance: _Instance, namespace: str, now: float) -> None:
         """Start a query if none runs and the limits allow one. Called with the lock held."""
@@ -206,20 +207,20 @@ class PlatformQueries:
 
     def _run(self, instance: _Instance) -> None:
         """Query a platform and keep the answer; on a thread of the pool."""
-        keys: frozenset[str] = frozenset()
+        given = PlatformAnswer()
         failure: _Failure | None = None
         try:
-            keys = self._query(instance)
+            given = self._query(instance)
         except (PlatformUnavailable, PlatformQueryFailed, PlatformLocationNotAllowed) as error:
             failure = _Failure(type(error), error.message, error.detail)
         except Exception:
             _logger.exception("query of a platform failed", extra={"fields": _fields(instance)})
             message, detail = "the query of the platform failed", "the log has the traceback"
             failure = _Failure(PlatformQueryFailed, message, detail)
-        self._finish(instance, keys, failure)
+        self._finish(instance, given, failure)
         self._answered(instance.provider_id)
 
-    def _query(self, instance: _Instance) -> frozenset[str]:
+    def _query(self, instance: _Instance) -> PlatformAnswer:
         rules, provider_id = instance
         platform = self._platform_of(rules)
         try:
@@ -232,16 +233,18 @@ class PlatformQueries:
                 "the policy does not allow the location that the Machine's provider ID names",
                 detail=location,
             )
-        return _names(platform.endorsement_keys(provider_id))
+        if isinstance(platform, VmPlatform):
+            return PlatformAnswer(vm_id=platform.vm_id(provider_id))
+        return PlatformAnswer(endorsement_keys=_names(platform.endorsement_keys(provider_id)))
 
-    def _finish(self, instance: _Instance, keys: frozenset[str], failure: _Failure | None) -> None:
+    def _finish(self, instance: _Instance, given: PlatformAnswer, failure: _Failure | None) -> None:
         unavailable = failure is not None and failure.error is PlatformUnavailable
         state, account = self._state, instance.account
         with self._lock:
             now = self._monotonic()
             del state.running[instance]
             state.busy[account] -= 1
-            answer = _Answer(at=now, keys=keys, keys_at=now, failure=failure)
+            answer = _LastAnswer(at=now, given=given, given_at=now, failure=failure)
             known = state.answers.get(instance)
             if known is not None and failure is not None and not _is_refusal(failure):
                 # A query about another key, which anyone may cause, discards no answer.

@@ -9,13 +9,13 @@ from importlib.metadata import entry_points
 from typing import Final, cast
 
 from signer.errors import PlatformQueryFailed
-from signer.platforms.platform import Platform, PlatformFactory
+from signer.platforms.platform import Platform, PlatformFactory, VmPlatform
 from signer.policy import PlatformRules
 
 GROUP: Final = "node_attestation.platforms"
 
 
-def platform_of(rules: PlatformRules) -> Platform:
+def platform_of(rules: PlatformRules) -> Platform | VmPlatform:
     """Return the platform of a policy. Raises `PlatformQueryFailed` if it is not installed."""
     return _factory(rules.type)(rules)
 

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from signer.errors import PlatformQueryFailed, PlatformUnavailable
 from signer.kube.transport.http_messages import HttpAnswer
+from signer.platforms.credentials import unusable
 from signer.platforms.https import ANSWER_SECONDS, outage, send
 
 QUERY_SECONDS: Final = 10.0
@@ -113,13 +114,13 @@ class Session:
         if self._refused_at is not None and now - self._refused_at < REFUSED_LOGIN_SECONDS:
             minutes = int(REFUSED_LOGIN_SECONDS) // 60
             detail = f"vCenter refused the login; the next one follows {minutes} minutes later"
-            raise _unusable(f"{detail}, or when the file changes")
+            raise unusable(f"{detail}, or when the file changes")
         parameters = {"userName": self._account.username, "password": self._account.password}
         try:
             answer = self._send("SessionManager/SessionManager/Login", parameters, None, until)
         except _Fault as error:
             self._refused_at = now
-            raise _unusable(str(error)) from error
+            raise unusable(str(error)) from error
         token = answer.headers.get(_TOKEN_HEADER.encode(), b"")
         if answer.status != HTTPStatus.OK or not _TOKEN.fullmatch(token):
             detail = f"HTTP status {answer.status}, no {_TOKEN_HEADER}"
@@ -172,7 +173,7 @@ class Sessions:
         try:
             content = path.read_bytes()
         except OSError as error:
-            raise _unusable(f"{path}: {error.strerror}") from error
+            raise unusable(f"{path}: {error.strerror}") from error
         with self._lock:
             known = self._sessions.get(path)
             if known is not None and known.content == content:
@@ -189,18 +190,14 @@ def invalid_answer(detail: str) -> PlatformQueryFailed:
     return PlatformQueryFailed("the answer of the platform cannot be read", detail=detail[:500])
 
 
-def _unusable(detail: str) -> PlatformQueryFailed:
-    return PlatformQueryFailed("the credentials for the platform cannot be used", detail=detail)
-
-
 def _read_account(path: Path, content: bytes) -> _Account:
     fields = _read_fields(content)
     if fields is None:
         # No error of the parser is quoted: it may have a part of the password.
         problem = "must be JSON with the texts server, username, password and optionally caFile"
-        raise _unusable(f"{path}: {problem}")
+        raise unusable(f"{path}: {problem}")
     if not _SERVER.fullmatch(fields["server"]):
-        raise _unusable(f"{path}: server must be HOST or HOST:PORT")
+        raise unusable(f"{path}: server must be HOST or HOST:PORT")
     return _Account(
         server=fields["server"],
         username=fields["username"],

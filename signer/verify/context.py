@@ -5,7 +5,7 @@ from datetime import datetime
 
 from signer.model import Inventory
 from signer.policy import Policy
-from signer.verify.platform_keys import NO_PLATFORMS, PlatformKeySource
+from signer.verify.platform_keys import NO_PLATFORMS, PlatformSource
 from signer.verify.trace import CheckTrace, no_trace
 from signer.verify.x509.trust_anchors import TrustAnchors
 
@@ -23,4 +23,4 @@ class VerificationContext:
     anchors: TrustAnchors
     now: datetime
     trace: CheckTrace = no_trace
-    platforms: PlatformKeySource = NO_PLATFORMS
+    platforms: PlatformSource = NO_PLATFORMS

@@ -1,4 +1,4 @@
-"""The seam to the platforms that know the endorsement keys of Machines (E2).
+"""The seam to the platforms that know the endorsement keys or the VM IDs of Machines (E2).
 
 A platform made the virtual TPM of an instance, or its operator registered the TPM. What it answers
 about an instance is trusted as much as an operator's registration. Source:
@@ -8,19 +8,20 @@ docs/decisions/0040-endorsement-keys-from-platforms.md.
 from typing import Final, Protocol
 
 from signer.errors import PlatformAnswerPending
+from signer.model import PlatformAnswer
 from signer.policy import PlatformRules
 
 
-class PlatformKeySource(Protocol):
+class PlatformSource(Protocol):
     """Answers of platforms that arrived earlier; a call never waits for a platform."""
 
-    def keys(
+    def answer(
         self, namespace: str, provider_id: str, rules: PlatformRules, *, expected: str
-    ) -> frozenset[str]:
-        """Return the EndorsementKey names that the platform gives for an instance.
+    ) -> PlatformAnswer:
+        """Return what the platform says about an instance.
 
-        Empty if the platform has no such instance, or the instance has no TPM. An answer without
-        the `expected` key is at most one minute old. The Cluster of `namespace` pays for a query.
+        An answer without the `expected` EndorsementKey is at most one minute old. The Cluster of
+        `namespace` pays for a query.
 
         Raises:
             PlatformAnswerPending: a query is under way, or is due; verify again.
@@ -30,14 +31,14 @@ class PlatformKeySource(Protocol):
 
 
 class _NoPlatforms:
-    def keys(
+    def answer(
         self, namespace: str, provider_id: str, rules: PlatformRules, *, expected: str
-    ) -> frozenset[str]:
+    ) -> PlatformAnswer:
         raise PlatformAnswerPending(
             "only the running signer queries the platform",
             detail=f"{rules.type}: {provider_id} of {namespace}, for {expected}",
         )
 
 
-NO_PLATFORMS: Final[PlatformKeySource] = _NoPlatforms()
+NO_PLATFORMS: Final[PlatformSource] = _NoPlatforms()
 """Where no platform is queried, such as in a replay: nothing is decided."""

@@ -304,7 +304,8 @@ def _state(scenario: Scenario) -> _State:
             scenario.cluster,
         ),
         *(machines, tuple(scenario.inventory.nodes), scenario.inventory.filled),
-        *(dict(scenario.platforms.names), scenario.platforms.error),
+        *(dict(scenario.platforms.names), dict(scenario.platforms.vm_ids)),
+        scenario.platforms.error,
     )
     return _State(
         keys=dict(scenario.store.keys), nodes=dict(scenario.store.nodes), settings=settings

@@ -32,7 +32,7 @@ from signer.verify.requests.request import ENTRY_USER
 from tests.attacks.certified_nodes import BELOW, configured
 from tests.attacks.runner import Attack, Mutation, Table, assert_issued, assert_refused, attacks
 from tests.builders.certificates import EK_PURPOSE, NOW, authority
-from tests.builders.scenario import Scenario, key_name, record_of
+from tests.builders.scenario import PROVIDER_ID, Scenario, key_name, record_of
 from tests.builders.software_tpm import (
     AK_ATTRIBUTES,
     AK_KINDS,
@@ -52,6 +52,7 @@ from tests.builders.virtual_machines import (
     policy,
     uuid_event,
 )
+from tests.fakes.platforms import RULES
 
 OTHER_VM = f"{VM_ID[:-1]}d"
 STRANGER = ec.generate_private_key(ec.SECP256R1()).public_key()
@@ -82,6 +83,16 @@ def virtual_machine(*, older: bool = False, events: tuple[bytes, ...] = ()) -> S
 def older_virtual_machine() -> Scenario:
     """Join with a key that has an authorization policy."""
     return virtual_machine(older=True)
+
+
+def known_to_platform() -> Scenario:
+    """Join as a virtual machine whose ID only the API of Azure gives."""
+    scenario = virtual_machine()
+    endorsement_key = replace(scenario.policy.endorsement_key, platform=RULES)
+    scenario.policy = replace(scenario.policy, endorsement_key=endorsement_key)
+    scenario.change_machine(vm_id=None)
+    scenario.platforms.vm_ids[PROVIDER_ID] = VM_ID
+    return scenario
 
 
 def put_pcr_6(scenario: Scenario, value: bytes) -> None:
@@ -244,6 +255,40 @@ OLDER: Table = {
 }
 
 
+def gives(vm_ids: dict[str, str]) -> Mutation:
+    """Let the platform know other virtual machines."""
+
+    def mutate(scenario: Scenario) -> Csr:
+        scenario.platforms.vm_ids = vm_ids
+        return scenario.answer_csr()
+
+    return mutate
+
+
+def annotated_for_another_vm(scenario: Scenario) -> Csr:
+    """Let an operator state another virtual machine than the platform."""
+    scenario.change_machine(vm_id=OTHER_VM)
+    return scenario.answer_csr()
+
+
+PLATFORM: Table = {
+    QuoteOfOtherMachine: {
+        "a virtual machine of another ID than the platform's": gives({PROVIDER_ID: OTHER_VM}),
+        "a virtual machine of another ID than the annotation's": annotated_for_another_vm,
+    },
+    EndorsementKeyNotRegistered: {
+        "a virtual machine that the platform does not know": gives({}),
+        "a virtual machine whose ID belongs to another instance": gives({f"{PROVIDER_ID}0": VM_ID}),
+        "a platform's ID under a policy without authorities": without_authorities,
+    },
+    AttestationCertificateMismatch: {
+        "a platform's ID with the certificate of another key": shows(
+            lambda _: ak_certificate(BELOW, STRANGER)
+        ),
+    },
+}
+
+
 def older_and_registered() -> Scenario:
     """Join with a registered endorsement key, and an attestation key with a policy."""
     scenario = older_virtual_machine()
@@ -254,6 +299,7 @@ def older_and_registered() -> Scenario:
 ATTACKS: list[Attack] = [
     *attacks(CERTIFICATES, CREATIONS, QUOTES, WITHOUT_NAME, scenario=virtual_machine),
     *attacks(OLDER, scenario=older_and_registered),
+    *attacks(PLATFORM, scenario=known_to_platform),
 ]
 
 
@@ -297,6 +343,7 @@ def enforcing() -> Scenario:
     "scenario",
     [
         virtual_machine,
+        known_to_platform,
         older_virtual_machine,
         older_and_registered,
         newer_firmware,

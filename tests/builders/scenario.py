@@ -71,7 +71,7 @@ from tests.builders.software_tpm import (
 )
 from tests.fakes.claims import StoredClaims
 from tests.fakes.inventory import FakeInventory
-from tests.fakes.platforms import FakePlatformKeys
+from tests.fakes.platforms import FakePlatforms
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 HOME = ClusterKey(namespace="tenants", name="blue")
@@ -171,7 +171,7 @@ class Scenario:
     ak: TpmKey = field(default_factory=lambda: default_keys()[1])
     kubelet_key: PrivateKey = field(default_factory=lambda: default_keys()[2])
     store: StoredClaims = field(default_factory=StoredClaims)
-    platforms: FakePlatformKeys = field(default_factory=FakePlatformKeys)
+    platforms: FakePlatforms = field(default_factory=FakePlatforms)
     inventory: FakeInventory = field(init=False)
     request_der: bytes = field(init=False, default=b"")
     pcrs: Mapping[str, Mapping[int, bytes]] = field(init=False, default_factory=dict)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from common.errors import AttestationError
+from signer.model import PlatformAnswer
 from signer.policy import PlatformRules
 
 RULES = PlatformRules(
@@ -18,19 +19,24 @@ def with_file(credentials_file: Path) -> PlatformRules:
 
 
 @dataclass(slots=True)
-class FakePlatformKeys:
-    """A `PlatformKeySource` whose answers have arrived."""
+class FakePlatforms:
+    """A `PlatformSource` whose answers have arrived."""
 
     names: dict[str, Collection[str]] = field(default_factory=dict)
     """EndorsementKey names by provider ID."""
+    vm_ids: dict[str, str] = field(default_factory=dict)
+    """VM IDs by provider ID."""
     error: AttestationError | None = None
     asked: list[tuple[str, str, PlatformRules, str]] = field(default_factory=list)
 
-    def keys(
+    def answer(
         self, namespace: str, provider_id: str, rules: PlatformRules, *, expected: str
-    ) -> frozenset[str]:
-        """Return the keys of an instance, or raise the error."""
+    ) -> PlatformAnswer:
+        """Return what is known of an instance, or raise the error."""
         self.asked.append((namespace, provider_id, rules, expected))
         if self.error is not None:
             raise self.error
-        return frozenset(self.names.get(provider_id, ()))
+        return PlatformAnswer(
+            endorsement_keys=frozenset(self.names.get(provider_id, ())),
+            vm_id=self.vm_ids.get(provider_id),
+        )

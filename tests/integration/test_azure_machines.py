@@ -1,4 +1,7 @@
-"""Virtual machines of Azure join without a registration: their quotes name them."""
+"""Virtual machines of Azure join without a registration: their quotes name them.
+
+In the first Cluster an annotation has the VM ID, in the second one the platform gives it.
+"""
 
 import uuid
 from collections.abc import Iterator

@@ -30,7 +30,7 @@ from tests.builders.endorsement_keys import endorsement_key, key_holder
 from tests.builders.scenario import CHALLENGE_KEYS, CLUSTER
 from tests.fakes.claims import FakeClaimStore, StoredClaims
 from tests.fakes.inventory import FakeInventory
-from tests.fakes.platforms import FakePlatformKeys
+from tests.fakes.platforms import FakePlatforms
 from tests.model.messages import Answer, Attacker, answer, forgeries
 from tests.model.modes import Mode
 from tests.model.objects import (
@@ -306,7 +306,7 @@ class Model:
             policy=self.policy,
             anchors=NO_ANCHORS,
             now=NOW,
-            platforms=FakePlatformKeys(),
+            platforms=FakePlatforms(),
         )
 
     def _number(self, result: object) -> int | MachineState | tuple[int, ...] | None:

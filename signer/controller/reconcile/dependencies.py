@@ -22,7 +22,7 @@ from signer.model import (
     OfferedKey,
     Refusal,
 )
-from signer.verify.platform_keys import PlatformKeySource
+from signer.verify.platform_keys import PlatformSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Dependencies:
     challenge_keys: ChallengeKeyStore
     authorities: ClusterAuthorities
     rate_limiter: ChallengeRateLimiter
-    platforms: PlatformKeySource
+    platforms: PlatformSource
     enqueue_condition: Callable[[MachineCondition], None]
     """Remembers the attestation of a Machine; another thread writes it."""
     enqueue_refusal: Callable[[AttestedNodeObject, Refusal], None]

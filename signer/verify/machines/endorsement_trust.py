@@ -18,7 +18,7 @@ from signer.errors import (
     EndorsementKeyRegistrationInvalid,
     OperatorActionRequired,
 )
-from signer.model import Inventory, Machine, TrustBasis
+from signer.model import Inventory, Machine, PlatformAnswer, TrustBasis
 from signer.verify.attestation.attestation_key import AttestationKey
 from signer.verify.attestation.endorsement_key import EndorsementKey
 from signer.verify.attestation.pcrs import Pcrs
@@ -73,11 +73,12 @@ def verify_endorsement_trust(
     inventory, rules, key = context.inventory, context.policy.endorsement_key, keys.endorsement
     trust = rules.trust
     _require_name_not_registered_to_others(key, verified, inventory)
-    registered = _is_registered(key, verified, inventory) or _is_key_of_platform(
-        key, verified.machine, context
-    )
-    if not registered and _is_named_by_quote(keys, verified.machine, context):
-        return TrustBasis.CERTIFICATE_NAME
+    registered = _is_registered(key, verified, inventory)
+    if not registered:
+        answer = _answer_of_platform(key, verified.machine, context)
+        if _is_named_by_quote(keys, answer.vm_id, context):
+            return TrustBasis.CERTIFICATE_NAME
+        registered = _is_key_of_platform(key, answer)
     if trust.needs_record and not registered:
         raise EndorsementKeyNotRegistered("no endorsement key is registered for this Machine")
     leaf = None
@@ -128,36 +129,42 @@ def _is_registered(key: EndorsementKey, verified: VerifiedMachine, inventory: In
     return False
 
 
-def _is_key_of_platform(
+def _answer_of_platform(
     key: EndorsementKey, machine: Machine, context: VerificationContext
-) -> bool:
-    """Return whether the platform gives this key; refuse it when the platform gives other keys.
+) -> PlatformAnswer:
+    """Return what the platform says about the Machine, or the annotation with its VM ID.
 
     Called for a Machine without any record: a registration by an operator needs no platform, and no
-    platform can contradict it.
+    platform can contradict it. The same holds for the annotation.
     """
     rules = context.policy.endorsement_key.platform
-    if rules is None:
-        return False
+    if machine.vm_id is not None or rules is None:
+        return PlatformAnswer(vm_id=machine.vm_id)
     namespace = context.inventory.cluster().key.namespace
-    keys = context.platforms.keys(namespace, machine.provider_id, rules, expected=key.name)
-    if keys and key.name not in keys:
+    return context.platforms.answer(namespace, machine.provider_id, rules, expected=key.name)
+
+
+def _is_key_of_platform(key: EndorsementKey, answer: PlatformAnswer) -> bool:
+    """Return whether the platform gives this key; refuse it when the platform gives other keys."""
+    if answer.endorsement_keys and key.name not in answer.endorsement_keys:
         raise EndorsementKeyMismatch("the platform gives another endorsement key for this Machine")
-    return key.name in keys
+    return key.name in answer.endorsement_keys
 
 
-def _is_named_by_quote(keys: PresentedKeys, machine: Machine, context: VerificationContext) -> bool:
+def _is_named_by_quote(
+    keys: PresentedKeys, vm_id: str | None, context: VerificationContext
+) -> bool:
     """Return whether the platform certified the attestation key, and its quote names the machine.
 
     On an offer, whether such a quote can come: the answer has to show it.
     """
-    if machine.vm_id is None:
+    if vm_id is None:
         return False
     if verify_attestation_certificate(keys.attestation, keys.evidence, context) is None:
         return False
     require_created_endorsement_key(keys.attestation, keys.evidence)
     if keys.pcrs is not None:
-        require_quote_of_vm(keys.pcrs, machine.vm_id)
+        require_quote_of_vm(keys.pcrs, vm_id)
     return True
 
 

@@ -20,6 +20,7 @@ from signer.errors import (
     PlatformUnavailable,
 )
 from signer.fairness.task_pool import TaskPool
+from signer.model import PlatformAnswer
 from signer.platforms import queries
 from signer.platforms.platform import Platform
 from signer.platforms.queries import (
@@ -33,8 +34,8 @@ from signer.platforms.queries import (
     PlatformQueries,
 )
 from signer.policy import PlatformRules
-from signer.verify.platform_keys import PlatformKeySource
-from tests.fakes.platforms import RULES, FakePlatformKeys
+from signer.verify.platform_keys import PlatformSource
+from tests.fakes.platforms import RULES, FakePlatforms
 
 T = TypeVar("T")
 SECONDS = 30
@@ -47,6 +48,7 @@ def public_der(key: ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey) -> b
 KEY = ec.generate_private_key(ec.SECP256R1())
 NAME = spki_sha256(KEY.public_key()).hex()
 STRANGER = "00" * 32
+NOTHING = PlatformAnswer()
 
 
 @dataclass(slots=True)
@@ -118,7 +120,8 @@ class Fixture:
         rules: PlatformRules = RULES,
     ) -> frozenset[str]:
         provider_id = instance if "://" in instance else f"metal://rack-1/{instance}"
-        return self.queries.keys(namespace, provider_id, rules, expected=expected)
+        answer = self.queries.answer(namespace, provider_id, rules, expected=expected)
+        return answer.endorsement_keys
 
     def expect(
         self,
@@ -139,7 +142,7 @@ class Fixture:
         assert self.pool.run() == 1
 
 
-def answered_queries() -> PlatformKeySource:
+def answered_queries() -> PlatformSource:
     """Return the real source after the answers about two instances."""
     fixture = fixture_with_key()
     for instance in ("1", "2"):
@@ -147,19 +150,20 @@ def answered_queries() -> PlatformKeySource:
     return fixture.queries
 
 
-def fake_source() -> PlatformKeySource:
-    return FakePlatformKeys(names={"metal://rack-1/1": [NAME]})
+def fake_source() -> PlatformSource:
+    return FakePlatforms(names={"metal://rack-1/1": [NAME]})
 
 
 @pytest.mark.parametrize("make", [answered_queries, fake_source])
 def test_source_gives_the_keys_of_the_instance_and_no_others(
-    make: Callable[[], PlatformKeySource],
+    make: Callable[[], PlatformSource],
 ) -> None:
     """The fake of the verifier's tests behaves as the real source."""
     source = make()
     for expected in (NAME, STRANGER):
-        assert source.keys("team-a", "metal://rack-1/1", RULES, expected=expected) == {NAME}
-        assert source.keys("team-a", "metal://rack-1/2", RULES, expected=expected) == set()
+        with_key = source.answer("team-a", "metal://rack-1/1", RULES, expected=expected)
+        assert with_key == PlatformAnswer(endorsement_keys=frozenset({NAME}))
+        assert source.answer("team-a", "metal://rack-1/2", RULES, expected=expected) == NOTHING
 
 
 def fixture_with_key() -> Fixture:
@@ -464,6 +468,42 @@ def test_number_of_answers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     fixture.answer()
 
 
+class VmIds:
+    """A platform that knows virtual machines, and no keys."""
+
+    vm_id_of_1: str | None = "390cbcf5-6c67-4d9b-98ef-c3f1699cc8fc"
+
+    def location(self, _: str) -> str:
+        return "rack-1"
+
+    def vm_id(self, provider_id: str) -> str | None:
+        return self.vm_id_of_1 if provider_id == "vm://rack-1/1" else None
+
+
+def test_platform_of_virtual_machines_is_queried_again_after_a_minute() -> None:
+    """A virtual machine of the same name may have followed, and no key says that it has not."""
+    fixture, platform = Fixture(), VmIds()
+    source = PlatformQueries(
+        fixture.pool,
+        lambda _: platform,
+        answered=fixture.answered.append,
+        replicas=lambda: 1,
+        monotonic=lambda: fixture.seconds,
+    )
+
+    def vm_id() -> str | None:
+        return source.answer("team-a", "vm://rack-1/1", RULES, expected=NAME).vm_id
+
+    for following in ("5d9b7a5e-67d2-4fb0-8b53-1a3c1f6f2d11", None):
+        with pytest.raises(PlatformAnswerPending):
+            vm_id()
+        assert fixture.pool.run() == 1
+        before, platform.vm_id_of_1 = platform.vm_id_of_1, following
+        fixture.seconds += OTHER_KEY_SECONDS - 1
+        assert vm_id() == before
+        fixture.seconds += 1
+
+
 @dataclass(slots=True)
 class SlowPlatform(FakePlatform):
     """A platform whose answers come when the test ends."""
@@ -491,7 +531,7 @@ def test_slow_platform_of_one_tenant_does_not_stop_the_queries_of_another() -> N
     )
     for n in range(100):
         with pytest.raises(PlatformAnswerPending):
-            source.keys(
+            source.answer(
                 "hostile",
                 f"metal://rack-1/{n}",
                 replace(RULES, credentials_file="/slow"),
@@ -501,7 +541,8 @@ def test_slow_platform_of_one_tenant_does_not_stop_the_queries_of_another() -> N
         assert slow.begun.acquire(timeout=SECONDS)
     rules = replace(RULES, credentials_file="/fast")
     with pytest.raises(PlatformAnswerPending):
-        source.keys("honest", "metal://rack-1/1", rules, expected=NAME)
+        source.answer("honest", "metal://rack-1/1", rules, expected=NAME)
     assert answered.acquire(timeout=SECONDS)
-    assert source.keys("honest", "metal://rack-1/1", rules, expected=NAME) == {NAME}
+    answer = source.answer("honest", "metal://rack-1/1", rules, expected=NAME)
+    assert answer.endorsement_keys == {NAME}
     slow.end.set()

@@ -1,0 +1,70 @@
+"""Credentials for the APIs of platforms: those that end, and tokens that another issuer signed.
+
+The token is that of a Kubernetes service account, in a file that the kubelet renews. The issuer can
+be any cluster that the platform knows as an identity provider.
+"""
+
+from collections.abc import Callable, Hashable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from signer.errors import PlatformQueryFailed
+
+RENEWED_BEFORE: Final = timedelta(minutes=5)
+"""How long before their end credentials are replaced. A platform gives at least 15 minutes."""
+_MAX_TOKEN: Final = 20_000
+"""The limit of AWS."""
+_MAX_KEPT: Final = 256
+"""Credentials that are kept. All are dropped when there are more."""
+
+_Identity = TypeVar("_Identity", bound=Hashable)
+_Credentials = TypeVar("_Credentials")
+
+
+class Session(NamedTuple, Generic[_Credentials]):
+    """Credentials, and when they end."""
+
+    credentials: _Credentials
+    expires_at: datetime
+
+
+class Sessions(Generic[_Identity, _Credentials]):
+    """The credentials of identities, kept until shortly before their end; any thread may call it.
+
+    Threads that find no credentials at the same time each get some: no thread waits for another.
+    """
+
+    def __init__(self) -> None:
+        self._sessions: dict[_Identity, Session[_Credentials]] = {}
+
+    def credentials(
+        self, identity: _Identity, now: datetime, log_in: Callable[[], Session[_Credentials]]
+    ) -> _Credentials:
+        """Return credentials of an identity; call `log_in` if none are kept."""
+        session = self._sessions.get(identity)
+        if session is None or session.expires_at - now < RENEWED_BEFORE:
+            session = log_in()
+            if len(self._sessions) >= _MAX_KEPT:
+                self._sessions.clear()
+            self._sessions[identity] = session
+        return session.credentials
+
+
+def read_token(path: Path) -> str:
+    """Read the token for each call, because the kubelet renews it."""
+    try:
+        with path.open(encoding="ascii") as file:
+            token = file.read(_MAX_TOKEN + 1).strip()
+    except OSError as error:
+        raise unusable(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError:
+        token = ""
+    if not token or len(token) > _MAX_TOKEN:
+        raise unusable(f"{path}: must be a token of at most {_MAX_TOKEN} characters")
+    return token
+
+
+def unusable(detail: str) -> PlatformQueryFailed:
+    """Return the error for credentials that the platform refuses, or that cannot be read."""
+    return PlatformQueryFailed("the credentials for the platform cannot be used", detail=detail)
