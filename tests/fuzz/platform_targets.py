@@ -2,6 +2,7 @@
 
 import base64
 import json
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
 
@@ -15,12 +16,14 @@ from cryptography.hazmat.primitives.serialization import (
 
 from signer.errors import PlatformQueryFailed, PlatformUnavailable
 from signer.kube.transport.http_messages import HttpAnswer
-from signer.platforms import aws, gce
-from signer.platforms.platform import Platform
+from signer.platforms import aws, azure, gce
+from signer.platforms.platform import Platform, VmPlatform
 from signer.platforms.vsphere import read_keys
 from signer.platforms.vsphere_inventory import read_inventory, read_references
 from tests.builders import certificates
+from tests.builders.certificates import NOW
 from tests.builders.software_tpm import rsa_key
+from tests.fakes import azure as fake_azure
 from tests.fakes import vcenter
 from tests.fakes.platforms import RULES
 from tests.fuzz.mutations import Form
@@ -29,6 +32,10 @@ from tests.fuzz.target import Refused, Target, file
 
 INSTANCE: Final = "i-0123456789abcdef0"
 UUID: Final = "42180cbd-9d43-7b1c-6a0c-0f8a7c5a1e01"
+VM: Final = (
+    f"/subscriptions/{UUID}/resourceGroups/team-a/providers/Microsoft.Compute"
+    "/virtualMachines/worker-1"
+)
 STATUSES: Final = (HTTPStatus.OK, HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN)
 ERRORS: Final = (PlatformQueryFailed, PlatformUnavailable)
 
@@ -44,13 +51,13 @@ def _answer(status: int, content: bytes) -> HttpAnswer:
 
 def _provider_id(data: bytes) -> None:
     """Read the input for each platform. A tenant can write any provider ID."""
-    platforms: tuple[Platform, ...] = (aws.Aws(RULES), gce.Gce(RULES))
+    platforms = (aws.Aws(RULES), azure.Azure(RULES), gce.Gce(RULES))
     text = data.decode("utf-8", "surrogateescape")
     if not any(_has_location(platform, text) for platform in platforms):
         raise Refused
 
 
-def _has_location(platform: Platform, provider_id: str) -> bool:
+def _has_location(platform: Platform | VmPlatform, provider_id: str) -> bool:
     try:
         location = platform.location(provider_id)
     except ValueError:
@@ -103,6 +110,42 @@ def _aws_accounts() -> list[bytes]:
         keys,
         keys + b"aws_session_token = t\nca_bundle = /ca\nendpoint_url = https://ec2.example:1\n",
     ]
+
+
+def _azure_answer(data: bytes) -> None:
+    """Read the input as an answer to each of the two requests."""
+    read: tuple[Callable[[], str | None], ...] = (
+        lambda: azure.read_session(_answer(HTTPStatus.OK, data), NOW).credentials,
+        lambda: azure.read_answer(_answer(HTTPStatus.OK, data), VM),
+    )
+    refused: list[Exception] = []
+    for each in read:
+        try:
+            text = each()
+        except ERRORS as error:
+            refused.append(error)
+            continue
+        assert text is not None
+        assert text.isascii()
+    if len(refused) == len(read):
+        raise refused[0]
+
+
+def _azure_answers() -> list[bytes]:
+    answers = (fake_azure.token(), fake_azure.machine(VM, UUID))
+    return [json.dumps(answer).encode() for answer in answers]
+
+
+def _azure_account(data: bytes) -> None:
+    account = azure.read_account(file("azure", data))
+    assert not set(account.authority_host + account.resource_manager_host) & set("/?#@ ")
+
+
+def _azure_accounts() -> list[bytes]:
+    account = {"tenantId": UUID, "clientId": UUID, "clientSecret": "secret"}
+    more = {"authorityHost": "login.example", "resourceManagerHost": "h:1", "caFile": "/ca"}
+    by_token = {"tenantId": UUID, "clientId": UUID, "federatedTokenFile": "/token"}
+    return [json.dumps(fields).encode() for fields in (account, account | more, by_token)]
 
 
 def _gce_answer(data: bytes) -> None:
@@ -196,12 +239,23 @@ TARGETS = (
         run=_provider_id,
         seeds=lambda: [
             f"aws:///eu-central-1a/{INSTANCE}".encode(),
+            f"azure://{VM}".encode(),
             b"gce://team-a-prod/europe-west3-a/node-1",
         ],
     ),
     Target(name="aws-answer", run=_aws_answer, seeds=_aws_answers, errors=ERRORS, form=Form.LINES),
     Target(
         name="aws-account", run=_aws_account, seeds=_aws_accounts, errors=ERRORS, form=Form.LINES
+    ),
+    Target(
+        name="azure-answer", run=_azure_answer, seeds=_azure_answers, errors=ERRORS, form=Form.JSON
+    ),
+    Target(
+        name="azure-account",
+        run=_azure_account,
+        seeds=_azure_accounts,
+        errors=ERRORS,
+        form=Form.JSON,
     ),
     Target(name="gce-answer", run=_gce_answer, seeds=_gce_answers, errors=ERRORS, form=Form.JSON),
     Target(

@@ -5,7 +5,9 @@ In the first Cluster an annotation has the VM ID, in the second one the platform
 
 import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
@@ -14,6 +16,8 @@ from authenticator.tpm.esapi import open_tpm
 from common.names import VM_ID_ANNOTATION
 from tests.builders.certificates import Issuer, authority
 from tests.builders.virtual_machines import X64
+from tests.fakes.api_server import FakeApiServer, api_server
+from tests.fakes.azure import FakeAzure, credentials_file
 from tests.harness.azure import make_virtual_machine
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
@@ -24,6 +28,12 @@ from tests.integration import csrs
 from tests.integration.operator_calls import key_of
 from tests.integration.tpms import seconds
 
+SUBSCRIPTION = "9a3f1c5e-0f7b-4d4c-8b1a-2c9d3e4f5a6b"
+COMPUTE = (
+    f"/subscriptions/{SUBSCRIPTION}/resourceGroups/team-a/providers/Microsoft.Compute"
+    "/virtualMachines"
+)
+
 
 @pytest.fixture(scope="module")
 def azure() -> Issuer:
@@ -32,15 +42,43 @@ def azure() -> Issuer:
     return authority("Tests Virtual TPM Root", begins=now - timedelta(days=2))
 
 
+@dataclass(frozen=True, slots=True)
+class ResourceManager:
+    """The API that knows the IDs of virtual machines."""
+
+    service: FakeAzure
+    server: FakeApiServer
+    credentials_file: Path
+
+
+@pytest.fixture(scope="module")
+def resource_manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ResourceManager]:
+    directory, service = tmp_path_factory.mktemp("resource-manager"), FakeAzure()
+    with api_server(service.handle, directory) as server:
+        yield ResourceManager(service, server, credentials_file(directory, server))
+
+
 @pytest.fixture(scope="module", autouse=True)
 def naming(
-    signer: Signer, fleet: Fleet, azure: Issuer, tmp_path_factory: pytest.TempPathFactory
+    signer: Signer,
+    fleet: Fleet,
+    azure: Issuer,
+    resource_manager: ResourceManager,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Signer]:
-    """Let quotes by certified keys name machines in one cluster."""
+    """Let quotes by certified keys name machines."""
     authorities = tmp_path_factory.mktemp("authorities") / "azure.der"
     authorities.write_bytes(azure.der)
-    rules = {"certificateAuthorities": [str(authorities)]}
-    with signer.with_policies(of_cluster(fleet.first, attestationKey=rules)) as running:
+    keys = {"certificateAuthorities": [str(authorities)]}
+    platform = {
+        "type": "azure",
+        "credentialsFile": str(resource_manager.credentials_file),
+        "locations": [SUBSCRIPTION],
+    }
+    with signer.with_policies(
+        of_cluster(fleet.first, attestationKey=keys),
+        of_cluster(fleet.second, attestationKey=keys, endorsementKey={"platform": platform}),
+    ) as running:
         yield running
 
 
@@ -61,6 +99,39 @@ def virtual_machine(
     spec = Machine(node.name, provider_id=node.provider_id, annotations=annotations)
     machines.fleet.add_machine(node.tenant, spec)
     return node
+
+
+def known_to_resource_manager(
+    machines: Machines, issuer: Issuer, service: FakeAzure, *, vm_id: str = ""
+) -> Node:
+    """Boot a virtual machine of Azure whose Machine has no annotation."""
+    own = str(uuid.uuid4())
+    tpm = machines.tpm(certificates=())
+    make_virtual_machine(tpm, issuer, own)
+    node = machines.power_on(machines.fleet.second, tpm=tpm, settings={"provider": "azure"})
+    node.provider_id = f"azure://{COMPUTE}/{node.name}"
+    machines.fleet.add_machine(node.tenant, Machine(node.name, provider_id=node.provider_id))
+    service.vm_ids[f"{COMPUTE}/{node.name}"] = vm_id or own
+    return node
+
+
+def test_the_platform_names_the_virtual_machine_of_a_machine(
+    machines: Machines, fleet: Fleet, azure: Issuer, resource_manager: ResourceManager
+) -> None:
+    node = known_to_resource_manager(machines, azure, resource_manager.service)
+    call = node.call()
+    assert call.status == 0, call.complaint
+    assert csrs.held(node, fleet.management.admin)["basis"] == "CertificateName"
+    assert node.call("renew", "--kubeconfig", str(node.kubeconfig())).status == 0
+
+
+def test_another_virtual_machine_than_the_one_of_the_platform_is_denied(
+    machines: Machines, azure: Issuer, resource_manager: ResourceManager
+) -> None:
+    service, other = resource_manager.service, str(uuid.uuid4())
+    call = known_to_resource_manager(machines, azure, service, vm_id=other).call()
+    assert call.status == 1
+    assert "QuoteOfOtherMachine" in call.complaint
 
 
 @pytest.mark.parametrize(
