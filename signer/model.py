@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
+from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network
 from typing import Final, Protocol
 
@@ -73,6 +74,12 @@ class ClusterKey:
     def log_fields(self) -> dict[str, object]:
         """Return the fields that name the Cluster in a line of the log."""
         return {"cluster": str(self), "namespace": self.namespace}
+
+
+@lru_cache(maxsize=4096)
+def shared_cluster_key(namespace: str, name: str) -> ClusterKey:
+    """Return the key of a Cluster; the thousands of cached objects that name it share one value."""
+    return ClusterKey(namespace=namespace, name=name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,14 +87,15 @@ def deep_size(value: object) -> int:
     """Return the bytes of memory that a value uses, with everything that it refers to.
 
     The size in memory is not the size on the wire: of the 20 KB of a Node, 200 bytes are stored,
-    and a string with one character outside ASCII may use four times its bytes.
+    and a string with one character outside ASCII may use four times its bytes. A part that occurs
+    several times counts once.
     """
     parts = [value]
     for part in parts:  # grows during the loop
         kind = type(part)
         if kind not in _LEAVES:
             parts += _parts_reader(kind)(part)  # type: ignore[arg-type] # mypy sees no hash
-    return sum(map(sys.getsizeof, parts))
+    return sum(map(sys.getsizeof, {id(part): part for part in parts}.values()))
 
 
 @cache

@@ -4,6 +4,7 @@ Source: Cluster API's api/core/v1beta1 and v1beta2. Where they differ, both form
 """
 
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -37,7 +38,7 @@ from signer.kube.decode import (
     decode,
     texts,
 )
-from signer.model import Address, ClusterKey, Machine
+from signer.model import Address, ClusterKey, Machine, shared_cluster_key
 
 CONDITION: Final = "KubeletAttested"
 MAX_MESSAGE: Final = 1024
@@ -76,7 +77,7 @@ class MachineObject:
     deleting: bool
     bootstrap_ready: bool
     addresses: tuple[Address, ...]
-    host_names: frozenset[HostName]
+    host_names: tuple[HostName, ...]
     """The addresses in the form that is compared with those of other Machines."""
     node_ref: str | None
     labels: Mapping[str, str]
@@ -201,6 +202,7 @@ def read_machine(source: Source) -> MachineObject:
     """Read a Machine. Raises `ValueError`."""
     machine = decode(source, _Machine)
     metadata, spec = machine.metadata, machine.spec
+    cluster = shared_cluster_key(metadata.namespace, spec.cluster_name)
     status = machine.status or _MachineStatus()
     bootstrap = spec.bootstrap or _Bootstrap()
     addresses = (status.addresses or [])[:_MAX_ADDRESSES]
@@ -212,21 +214,21 @@ def read_machine(source: Source) -> MachineObject:
         error = f"Machine annotation: {VM_ID_ANNOTATION} must be the UUID of a virtual machine"
         registered_keys = replace(registered_keys, error=registered_keys.error or error)
     return MachineObject(
-        cluster=ClusterKey(namespace=metadata.namespace, name=spec.cluster_name),
+        cluster=cluster,
         name=metadata.name,
         uid=metadata.uid,
         provider_id=spec.provider_id or "",
         created=metadata.creation_timestamp,
         deleting=metadata.deletion_timestamp is not None,
         bootstrap_ready=status.is_ready,
-        addresses=tuple(Address(type=a.type, address=a.address) for a in addresses),
-        host_names=frozenset(canonical_name(a.address) for a in addresses),
+        addresses=tuple(Address(type=sys.intern(a.type), address=a.address) for a in addresses),
+        host_names=tuple({canonical_name(a.address): None for a in addresses}),
         node_ref=(status.node_ref.name or None) if status.node_ref else None,
-        labels=metadata.labels or {},
+        labels={sys.intern(k): sys.intern(v) for k, v in (metadata.labels or {}).items()},
         registered_keys=registered_keys,
         vm_id=vm_id.lower() if vm_id is not None else None,
-        infrastructure=build_reference(spec.infrastructure_ref, metadata.namespace),
-        bootstrap=build_reference(bootstrap.config_ref, metadata.namespace),
+        infrastructure=build_reference(spec.infrastructure_ref, cluster.namespace),
+        bootstrap=build_reference(bootstrap.config_ref, cluster.namespace),
         attested=_attested_condition(status),
         generation=metadata.generation,
     )
@@ -237,7 +239,7 @@ def read_pool(source: Source) -> PoolObject:
     pool = decode(source, _Pool)
     metadata, spec = pool.metadata, pool.spec
     return PoolObject(
-        cluster=ClusterKey(namespace=metadata.namespace, name=spec.cluster_name),
+        cluster=shared_cluster_key(metadata.namespace, spec.cluster_name),
         name=metadata.name,
         uid=metadata.uid,
         provider_ids=texts(spec.provider_ids),

@@ -1,6 +1,7 @@
 """What Machines and Clusters refer to: infrastructure objects, and KubeadmConfigs."""
 
 import re
+import sys
 from dataclasses import dataclass
 from typing import Annotated, Final
 
@@ -134,7 +135,8 @@ def build_reference(reference: ReferenceFields | None, namespace: str) -> Refere
     group = reference.api_group or (reference.api_version or "").partition("/")[0]
     if not reference.kind or not reference.name or not group:
         return None
-    return Reference(group=group, kind=reference.kind, namespace=namespace, name=reference.name)
+    kind = sys.intern(reference.kind)
+    return Reference(group=sys.intern(group), kind=kind, namespace=namespace, name=reference.name)
 
 
 def is_kubeadm_config(reference: Reference) -> bool:

@@ -32,7 +32,6 @@ from signer.model import (
     AttestedNodeObject,
     BootCounters,
     BootState,
-    ClusterKey,
     EndorsementKeyObject,
     KeyHolder,
     Refusal,
@@ -40,6 +39,7 @@ from signer.model import (
     Release,
     TrustBasis,
     attested_node_name,
+    shared_cluster_key,
 )
 
 MOVE_LABELS: Final = {"clusterctl.cluster.x-k8s.io/move": ""}
@@ -162,7 +162,7 @@ def read_attested_node(source: Source) -> AttestedNodeObject:
     """
     node = decode(source, _Node)
     metadata, spec = node.metadata, node.spec
-    cluster = ClusterKey(namespace=metadata.namespace, name=spec.cluster_name)
+    cluster = shared_cluster_key(metadata.namespace, spec.cluster_name)
     if metadata.name != attested_node_name(cluster, spec.node_name):
         raise ValueError("an AttestedNode has another name than its node gives it")
     return AttestedNodeObject(
@@ -285,7 +285,7 @@ def _refusal(fields: _Refusal) -> Refusal:
 
 def _registration(fields: _Registration) -> Registration:
     return Registration(
-        cluster=ClusterKey(namespace=fields.cluster_namespace, name=fields.cluster_name),
+        cluster=shared_cluster_key(fields.cluster_namespace, fields.cluster_name),
         # An empty text registers nothing, and must not match a Machine without a provider ID.
         provider_id=fields.provider_id or None,
         machine_name=fields.machine_name or None,
@@ -295,7 +295,7 @@ def _registration(fields: _Registration) -> Registration:
 
 def _holder(fields: _Holder) -> KeyHolder:
     return KeyHolder(
-        cluster=ClusterKey(namespace=fields.cluster_namespace, name=fields.cluster_name),
+        cluster=shared_cluster_key(fields.cluster_namespace, fields.cluster_name),
         node_name=fields.node_name,
         provider_id=fields.provider_id,
         basis=fields.basis,
@@ -303,7 +303,7 @@ def _holder(fields: _Holder) -> KeyHolder:
 
 
 def _release(fields: _Release) -> Release:
-    cluster = ClusterKey(namespace=fields.cluster_namespace, name=fields.cluster_name)
+    cluster = shared_cluster_key(fields.cluster_namespace, fields.cluster_name)
     return Release(cluster=cluster, provider_id=fields.provider_id)
 
 

@@ -5,7 +5,6 @@ that is kept. With a budget, a value that exceeds it is not stored, since a work
 hostile and must not cost the other clusters their memory.
 """
 
-import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from threading import Lock
@@ -13,6 +12,7 @@ from typing import Final, Generic, TypeVar
 
 from common.errors import ApiServerUnavailable
 from signer.fairness.memory_budget import MemoryBudget, deep_size
+from signer.kube.watches.index import Index
 
 V = TypeVar("V")
 Indexes = Mapping[str, Callable[[V], Iterable[Hashable]]]
@@ -20,8 +20,8 @@ Indexes = Mapping[str, Callable[[V], Iterable[Hashable]]]
 EventHandler = Callable[[str, V | None, V | None], None]
 """Called with a key, its value before and its value now; `None` means no value."""
 
-_ENTRY_BYTES: Final = 256
-"""Bytes of an entry in the cache or in one index (two mappings), without its key and value."""
+_ENTRY_BYTES: Final = 200
+"""Bytes of an entry in the cache (two mappings) or in one index, without its key and value."""
 
 
 class Cache(Generic[V]):
@@ -43,7 +43,7 @@ class Cache(Generic[V]):
         self._values: dict[str, V] = {}
         self._sizes: dict[str, int] = {}
         self._functions: Indexes[V] = indexes or {}
-        self._indexes: dict[str, dict[Hashable, dict[str, V]]] = {n: {} for n in self._functions}
+        self._indexes = {name: Index() for name in self._functions}
         self._handlers: list[EventHandler[V]] = []
         self._incomplete: set[str] = set()
         self._late: set[str] = set()
@@ -79,13 +79,13 @@ class Cache(Generic[V]):
         """Return the values that have this key in an index."""
         with self._lock:
             self._require_synced()
-            return tuple(self._indexes[index].get(key, {}).values())
+            return tuple(self._values[k] for k in self._indexes[index].get(key))
 
     def index_keys(self, index: str) -> Sequence[Hashable]:
         """Return every key of an index."""
         with self._lock:
             self._require_synced()
-            return tuple(self._indexes[index])
+            return self._indexes[index].index_keys()
 
     def tenant_of(self, key: str) -> str:
         """Return the tenant for whom the value of that key counts."""
@@ -216,13 +216,13 @@ class Cache(Generic[V]):
         index_keys = list(self._index_keys(value))
         if self._budget is not None:
             entries = _ENTRY_BYTES * (1 + len(index_keys))
-            size = entries + sys.getsizeof(key) + deep_size(value) + deep_size(index_keys)
+            size = entries + deep_size((key, value, index_keys))
             if not self._budget.acquire(self.tenant_of(key), size):
                 return False
             self._sizes[key] = size
         self._values[key] = value
         for name, index_key in index_keys:
-            self._indexes[name].setdefault(index_key, {})[key] = value
+            self._indexes[name].add(index_key, key)
         return True
 
     def _remove(self, key: str) -> V | None:
@@ -232,10 +232,7 @@ class Cache(Generic[V]):
         if self._budget is not None:
             self._budget.release(self.tenant_of(key), self._sizes.pop(key))
         for name, index_key in self._index_keys(value):
-            entries = self._indexes[name][index_key]
-            del entries[key]
-            if not entries:
-                del self._indexes[name][index_key]
+            self._indexes[name].remove(index_key, key)
         return value
 
     def _index_keys(self, value: V) -> Iterable[tuple[str, Hashable]]:

@@ -154,3 +154,15 @@ def size(key: str, value: str) -> int:
     budget = MemoryBudget()
     Cache[str]("words", budget=budget).upsert(key, value)
     return budget.used()["n"]
+
+
+def test_values_share_an_index_key_until_the_last_one_leaves() -> None:
+    cache: Cache[str] = Cache("words", indexes={"initial": lambda word: [word[0]]})
+    cache.replace({"1": "ask", "2": "aid", "3": "bid"})
+    cache.delete("1")
+    assert cache.by_index("initial", "a") == ("aid",)
+    cache.upsert("4", "and")
+    assert cache.by_index("initial", "a") == ("aid", "and")
+    for key in ("2", "4"):
+        cache.delete(key)
+    assert (cache.by_index("initial", "a"), cache.index_keys("initial")) == ((), ("b",))
