@@ -1,6 +1,6 @@
 """The configuration of the signer: one value, from the flags and the files that they name.
 
-`load` reports all problems at once, and never replaces a wrong value by a default.
+`load` reports all problems together, and never replaces a wrong value by a default.
 """
 
 import re

@@ -27,7 +27,7 @@ def fold_case(name: str) -> str:
 
 
 def as_address(text: str) -> IPv4Address | IPv6Address | None:
-    """Return the address that is written here, `None` for none; IPv4-mapped ones are IPv4."""
+    """Parse an IP address; `None` for other texts. An IPv4-mapped IPv6 address becomes IPv4."""
     try:
         if ":" in text:
             address = IPv6Address(text)

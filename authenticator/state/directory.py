@@ -4,7 +4,7 @@ The directory is opened once and every file is opened through its descriptor, so
 putting links into it has no effect. A file is used only if it is a regular file of this user that
 no other user may write. A file that others may read is used with a warning, and its mode becomes
 0600: only this program can have written its content. In a directory of another user, files of this
-user are read, but none is written. A file is replaced by one rename after its
+user are read, but no file is written. A file is replaced by one rename after its
 bytes are on disk, and the directory is synced after that: a kill or a power cut leaves the old file
 or the new one.
 """

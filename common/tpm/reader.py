@@ -9,7 +9,7 @@ from struct import Struct
 class StructureMalformed(ValueError):
     """The bytes are not the expected TPM structure.
 
-    Callers raise the error of their tree that names the input.
+    Each caller raises its own error, which names the input.
     """
 
     def __init__(self, rule: str, position: int) -> None:

@@ -13,7 +13,12 @@ from signer.fairness.memory_budget import Budgets
 from signer.fairness.task_pool import TaskPool
 from signer.inventory.caches import ManagementCaches
 from signer.inventory.cluster_api.cluster import ClusterObject, read_cluster
-from signer.inventory.cluster_api.machine import MachineObject, PoolObject, read_machine, read_pool
+from signer.inventory.cluster_api.machine_object import (
+    MachineObject,
+    PoolObject,
+    read_machine,
+    read_pool,
+)
 from signer.inventory.cluster_api.references import (
     BootstrapObject,
     InfrastructureObject,

@@ -36,7 +36,7 @@ _logger = logging.getLogger(__name__)
 
 WORKERS: Final = 64
 MAX_WORKERS_PER_CLUSTER: Final = 16
-"""Each call to a cluster may take half a minute to fail; `FairQueue` limits the owners. A worker
+"""Each call to a cluster may take half a minute to fail; `FairQueue` limits the tenants. A worker
 waits for most of a call: for a cluster that is 50 ms away, four of 32 workers issued 9 certificates
 a second; without this limit, 64 issued 37."""
 

@@ -16,7 +16,7 @@ from signer.inventory.caches import (
     read_service,
 )
 from signer.inventory.cluster_api.cluster import NODES_NOT_ATTESTED, read_cluster
-from signer.inventory.cluster_api.machine import read_machine, read_pool
+from signer.inventory.cluster_api.machine_object import read_machine, read_pool
 from signer.inventory.cluster_api.references import (
     InfrastructureObject,
     Reference,

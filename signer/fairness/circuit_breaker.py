@@ -45,7 +45,7 @@ class CircuitBreaker:
         return self._failed_calls == self._times_opened == 0
 
     def max_workers(self, most: int, now: float) -> int:
-        """Return how many workers may call the server at once; `most` while closed."""
+        """Return how many workers may call the server together; `most` while closed."""
         allowed = {BreakerState.CLOSED: most, BreakerState.OPEN: 0, BreakerState.HALF_OPEN: 1}
         return allowed[self.state(now)]
 

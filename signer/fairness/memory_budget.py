@@ -19,7 +19,7 @@ from typing import Any, Final
 from signer.fairness.cpu_budget import CpuBudget
 
 PER_TENANT: Final = 128 << 20
-"""Bytes of one tenant at most: about 5,000 nodes that join at once, with event logs of 20 KiB."""
+"""Bytes of one tenant at most: about 5,000 nodes that join together, with event logs of 20 KiB."""
 TOTAL: Final = 448 << 20
 """Bytes of all tenants: with what is decoded at the moment, the process stays below 1 GiB."""
 RESERVED: Final = 4 << 20

@@ -60,7 +60,7 @@ class SharedTokens:
         monotonic: Callable[[], float],
         processes: Callable[[], int] = lambda: 1,
     ) -> None:
-        """Share `qps` tokens a second, and `burst` tokens at once, with other `processes`."""
+        """Share `qps` tokens a second, and a burst of `burst` tokens, with other `processes`."""
         self._qps = qps
         self._burst = burst
         self._monotonic = monotonic

@@ -10,7 +10,7 @@ from common.names import ANNOTATION_PREFIX
 from signer.errors import ClaimConflict, NotOptedIn
 from signer.insecure.verify import RecordedMachine
 from signer.inventory.cluster_api.cluster import ClusterObject, build_cluster, read_cluster
-from signer.inventory.cluster_api.machine import MachineObject, build_machine, read_machine
+from signer.inventory.cluster_api.machine_object import MachineObject, build_machine, read_machine
 from signer.inventory.cluster_api.references import read_infrastructure
 from signer.inventory.custom_resources.policy_object import read_policy
 from signer.inventory.kinds import CLUSTER, MACHINE, POLICIES

@@ -6,7 +6,11 @@ from common.errors import ApiServerUnavailable
 from signer.host_names import HostName
 from signer.inventory.caches import ManagementCaches, WorkloadCaches
 from signer.inventory.cluster_api.cluster import ClusterObject, build_cluster
-from signer.inventory.cluster_api.machine import MachineObject, build_machine, build_pool_member
+from signer.inventory.cluster_api.machine_object import (
+    MachineObject,
+    build_machine,
+    build_pool_member,
+)
 from signer.inventory.cluster_api.references import is_kubeadm_config
 from signer.model import (
     AttestedNodeObject,

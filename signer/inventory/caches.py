@@ -13,7 +13,7 @@ import msgspec
 from signer.fairness.memory_budget import MemoryBudget
 from signer.host_names import HostName, canonical_name
 from signer.inventory.cluster_api.cluster import ClusterObject
-from signer.inventory.cluster_api.machine import MachineObject, PoolObject
+from signer.inventory.cluster_api.machine_object import MachineObject, PoolObject
 from signer.inventory.cluster_api.references import BootstrapObject, InfrastructureObject, Reference
 from signer.inventory.node_labels import NodeLabelFields
 from signer.inventory.node_taints import NodeTaints

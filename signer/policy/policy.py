@@ -142,7 +142,7 @@ class KubeletServingMode(Enum):
 class ClusterSelector:
     """The Clusters that a policy is for: one by name, or those of some namespaces and labels.
 
-    Tenants write the labels of their Clusters. So a policy lists the namespaces whose owners may
+    Tenants write the labels of their Clusters. So a policy lists the namespaces whose tenants may
     choose it by a label; the reader requires the list.
     """
 

@@ -30,8 +30,8 @@ from signer.verify import checks
 from signer.verify.attestation.attestation_key import AttestationKey
 from signer.verify.attestation.endorsement_key import EndorsementKey, verify_endorsement_key
 from signer.verify.attestation.measured_boot import MeasuredBoot, verify_event_log
-from signer.verify.attestation.pcrs import Pcrs, verify_pcr_policy, verify_pcrs
 from signer.verify.attestation.quote import verify_quote
+from signer.verify.attestation.quoted_pcrs import Pcrs, verify_pcr_policy, verify_pcrs
 from signer.verify.context import VerificationContext
 from signer.verify.machines.attestation_certificate import (
     verify_presented_attestation_key,

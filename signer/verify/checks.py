@@ -60,12 +60,12 @@ CHECKS: Final[Mapping[str, Check]] = MappingProxyType(
         "Q2": Check(
             "quote: binding to the challenge", _verify("answer.py", "attestation/quote.py")
         ),
-        "Q3": Check("PCRs: selection and digest", _verify("attestation/pcrs.py")),
+        "Q3": Check("PCRs: selection and digest", _verify("attestation/quoted_pcrs.py")),
         "Q4": Check(
             "PCRs: policy and event log",
             _verify(
                 "answer.py",
-                "attestation/pcrs.py",
+                "attestation/quoted_pcrs.py",
                 "attestation/signed_pcrs.py",
                 "attestation/measured_boot.py",
             ),

@@ -21,7 +21,7 @@ _RESIDUES: Final = frozenset(root * root % _SIEVE for root in range(_SIEVE))
 
 
 class WeakKey(ValueError):
-    """The key is known to be weak. Callers raise the error of their tree that names the key."""
+    """The key is known to be weak. Each caller raises its own error, which names the key."""
 
 
 def _primes(limit: int) -> Iterable[int]:

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from signer.inventory.cluster_api.machine import read_machine
+from signer.inventory.cluster_api.machine_object import read_machine
 from signer.model import (
     ClusterKey,
 )

@@ -28,7 +28,7 @@ from signer.inventory.cached_inventory import CachedInventory
 from signer.inventory.caches import AUTO_APPROVE_ROLES, read_binding, read_node, read_service
 from signer.inventory.cluster_api.cluster import read_cluster
 from signer.inventory.cluster_api.key_annotation import read_key_annotation
-from signer.inventory.cluster_api.machine import read_machine, read_pool
+from signer.inventory.cluster_api.machine_object import read_machine, read_pool
 from signer.inventory.cluster_api.references import read_bootstrap, read_infrastructure
 from signer.inventory.custom_resources.claim_objects import (
     encode_attested_node,

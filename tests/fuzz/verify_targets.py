@@ -32,8 +32,8 @@ from signer.verify.attestation.attestation_key import verify_attestation_key
 from signer.verify.attestation.endorsement_key import verify_endorsement_key
 from signer.verify.attestation.event_log import parse_event_log
 from signer.verify.attestation.measured_boot import verify_event_log
-from signer.verify.attestation.pcrs import verify_pcrs
 from signer.verify.attestation.quote import verify_quote
+from signer.verify.attestation.quoted_pcrs import verify_pcrs
 from signer.verify.attestation.signed_pcrs import is_signed_by_vendor
 from signer.verify.requests.parse import parse_request
 from signer.verify.requests.recognize import CsrKind

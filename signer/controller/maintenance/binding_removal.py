@@ -99,8 +99,8 @@ class BindingRemoval:
             if not names:
                 self._opt_ins.complete(key)
                 return None
-        except ApiServerUnavailable as e:
-            message = f"they stay while it cannot be decided which Nodes need them: {e.message}"
+        except ApiServerUnavailable as error:
+            message = f"they stay while it cannot be decided which Nodes need them: {error.message}"
             return ClusterCondition(removed=False, reason="NodesUnknown", message=message)
         return ClusterCondition(
             removed=False, reason=NODES_NOT_ATTESTED, message=_explain(names, policy)

@@ -1,4 +1,4 @@
-"""When each workload cluster is maintained: on the threads of a pool, with turns for the owners."""
+"""When each workload cluster is maintained: on threads of a pool, for which tenants take turns."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -32,7 +32,7 @@ class _Schedule:
 
 
 class WorkloadMaintenance:
-    """Has open workload clusters maintained; `sync` is for one thread."""
+    """Starts the rounds of the open workload clusters; `sync` is for one thread."""
 
     def __init__(
         self,

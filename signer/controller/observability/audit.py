@@ -14,7 +14,7 @@ from signer.controller.observability.metrics import VERDICT_SECONDS, VERDICTS, c
 from signer.logs import AUDIT
 from signer.model import BootCounters, ClusterKey, Csr
 from signer.verify.attestation.measured_boot import MeasuredBoot
-from signer.verify.attestation.pcrs import Pcrs
+from signer.verify.attestation.quoted_pcrs import Pcrs
 
 _logger = logging.getLogger(__name__)
 

@@ -3,7 +3,7 @@
 Theory of operation. An item (a CSR) is in one of four places, as in client-go's work queue:
 
 ready       Waits for a worker, in `FairQueue`: tenants, clusters and requesters take turns.
-processing  A worker reconciles it. An item is never processed twice at once.
+processing  A worker reconciles it. No two workers have the same item.
 delayed     Was reconciled and is requeued when its backoff ends, in a heap by time.
 done        Forgotten, until its CSR changes or another `add` brings it back.
 

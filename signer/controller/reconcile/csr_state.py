@@ -16,7 +16,7 @@ from signer.model import Csr, Machine
 from signer.policy import AccessReview, Approval, Policy
 from signer.verify import checks
 from signer.verify.attestation.endorsement_key import EndorsementKey
-from signer.verify.attestation.pcrs import Pcrs
+from signer.verify.attestation.quoted_pcrs import Pcrs
 from signer.verify.checks import Step
 from signer.verify.context import VerificationContext
 from signer.verify.requests.access import verify_access

@@ -47,7 +47,7 @@ MAX_BYTES_OF_NODE: Final = 3 << 20
 log."""
 MAX_BYTES: Final = 32 << 20
 """Of any other requester. A pool of machines may share one bootstrap token: this is room for about
-four thousand offers that are pending at once."""
+four thousand offers that are pending together."""
 _CSR_OVERHEAD: Final = 2048
 """Approximate bytes that a CSR uses in addition to its request and its annotations."""
 

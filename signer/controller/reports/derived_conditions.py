@@ -15,7 +15,7 @@ from common.formats.strict_json import format_time
 from signer.controller.reports.machine_reports import ATTESTED, ATTESTED_MESSAGE
 from signer.errors import EndorsementKeyBanned
 from signer.inventory.caches import ManagementCaches
-from signer.inventory.cluster_api.machine import MAX_MESSAGE, MachineObject
+from signer.inventory.cluster_api.machine_object import MAX_MESSAGE, MachineObject
 from signer.inventory.cluster_api.machine_status import MachineCondition
 from signer.model import AttestedNodeObject, ClusterKey, attested_node_name
 from signer.node_problem import NodeProblem, ProblemKind, find_problem

@@ -17,7 +17,7 @@ from typing import Final
 
 from signer.clusters.management_cluster import ManagementCluster
 from signer.fairness.outbox import Outbox
-from signer.inventory.cluster_api.machine import MachineObject
+from signer.inventory.cluster_api.machine_object import MachineObject
 from signer.inventory.custom_resources.key_request_object import MAX_OFFERED_KEYS, KeyRequestClient
 from signer.model import ClusterKey, EndorsementKeyRequest, Machine, OfferedKey
 from signer.verify.machines.registered_keys import is_registration_of

@@ -18,7 +18,7 @@ import msgspec
 
 from common.errors import ApiServerUnavailable
 from common.formats.strict_json import format_time
-from signer.inventory.cluster_api.machine import CONDITION, MAX_MESSAGE
+from signer.inventory.cluster_api.machine_object import CONDITION, MAX_MESSAGE
 from signer.inventory.kinds import MACHINE
 from signer.kube.decode import MAX_ENTRIES, Fields, Source, Text, decode
 from signer.kube.discovery import find_resource

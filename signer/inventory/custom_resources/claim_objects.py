@@ -11,7 +11,7 @@ import msgspec
 from common.formats.strict_json import format_time
 from common.names import ANNOTATION_PREFIX
 from signer.inventory.cluster_api.cluster_secret import CLUSTER_NAME_LABEL
-from signer.inventory.custom_resources.measured_values import (
+from signer.inventory.custom_resources.measured_fields import (
     MeasuredFields,
     encode_measured,
     read_measured,

@@ -8,7 +8,7 @@ from typing import TypeVar
 from common.errors import ApiServerUnavailable
 from signer.errors import AttestedNodeUnreadable, ClaimConflict
 from signer.inventory.cluster_api.cluster import read_cluster
-from signer.inventory.cluster_api.machine import read_machine, read_pool
+from signer.inventory.cluster_api.machine_object import read_machine, read_pool
 from signer.inventory.custom_resources.claim_objects import (
     encode_attested_node,
     encode_endorsement_key,

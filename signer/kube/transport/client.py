@@ -193,7 +193,7 @@ class ApiClient:
 
     def _call(self, request: Request, accepted: Container[int]) -> Response:
         if self.cpu is not None:
-            # The thread may have worked for another owner before.
+            # The thread may have worked for another tenant before.
             self.cpu.begin()
         try:
             status, content = self._exchange(request)

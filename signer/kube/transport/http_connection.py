@@ -23,7 +23,7 @@ from signer.kube.transport.tls import DeadlineExceeded
 T = TypeVar("T")
 
 _TRUSTED_PIECE: Final = 256 << 10
-"""Bytes that are read at once from a server that no budget of CPU time limits: the management
+"""Bytes of one read from a server that no budget of CPU time limits: the management
 cluster. Each piece costs a turn of the event loop."""
 _EVENTS_PER_TURN: Final = 64
 """HTTP chunks that are parsed until the other tasks get their turn: some milliseconds."""

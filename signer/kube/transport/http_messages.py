@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import h11
 
 PIECE: Final = 16 << 10
-"""Bytes that are read at once: one TLS record."""
+"""Bytes of one read: one TLS record."""
 _MAX_HEAD: Final = 64 << 10
 """Bytes of a status line with its headers, and of the header of a chunk."""
 

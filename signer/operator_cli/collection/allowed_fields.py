@@ -1,8 +1,8 @@
 """The fields of objects that a bug report contains, and the form that each value must have.
 
 A field that is not listed is left out, and so is a value of another form. Texts that somebody wrote
-freely, such as messages, can repeat anything, so none is listed. A name with 40 hexadecimal digits
-in a row may be the digest of a key.
+freely, such as messages, can repeat anything, so no such field is listed. A name with 40
+hexadecimal digits in a row may be the digest of a key.
 """
 
 import math

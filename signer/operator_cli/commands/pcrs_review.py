@@ -148,11 +148,11 @@ def _with_policies(
 def _boot_of(node: AttestedNodeObject, snapshot: Snapshot) -> NodeBoot:
     machine = snapshot.machines_by_provider_id.get((node.cluster, node.provider_id))
     pools = (p for p in snapshot.pools if node.provider_id in p.provider_ids)
-    owner = machine or next((p for p in pools if p.cluster == node.cluster), None)
+    machine_or_pool = machine or next((p for p in pools if p.cluster == node.cluster), None)
     return NodeBoot(
         cluster=node.cluster,
         name=node.node_name,
-        machine_labels={} if owner is None else owner.labels,
+        machine_labels={} if machine_or_pool is None else machine_or_pool.labels,
         attested=node.measured,
         refused=None if node.last_refusal is None else node.last_refusal.measured,
     )

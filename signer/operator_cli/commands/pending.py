@@ -5,7 +5,7 @@ from collections.abc import Container, Iterable, Sequence
 from common.names import API_GROUP
 from signer.errors import EndorsementKeyNotRegistered
 from signer.inventory.cluster_api.cluster import ClusterObject
-from signer.inventory.cluster_api.machine import MachineObject
+from signer.inventory.cluster_api.machine_object import MachineObject
 from signer.kube.transport.client import ApiClient
 from signer.operator_cli.keys.key_request_list import (
     approval_command,
@@ -49,7 +49,7 @@ _KEY_COLUMNS = (
 PENDING = "Pending"
 """The reason of a request about whose Machine the signer has written none."""
 _UNPROVED = (
-    "These keys are what the requests offer; none is proved. Compare each with the key that the"
+    "These keys are what the requests offer; no key is proved. Compare each with the key that the"
     " machine or its vendor gives, then run its command:"
 )
 

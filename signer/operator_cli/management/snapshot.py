@@ -7,7 +7,12 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from signer.inventory.cluster_api.cluster import ClusterObject, client_signers, read_cluster
-from signer.inventory.cluster_api.machine import MachineObject, PoolObject, read_machine, read_pool
+from signer.inventory.cluster_api.machine_object import (
+    MachineObject,
+    PoolObject,
+    read_machine,
+    read_pool,
+)
 from signer.inventory.cluster_api.references import Reference, read_infrastructure
 from signer.inventory.custom_resources.claim_objects import read_attested_node, read_endorsement_key
 from signer.inventory.kinds import ATTESTED_NODES, CAPI, ENDORSEMENT_KEYS

@@ -24,7 +24,7 @@ from signer.errors import (
 )
 from signer.policy import EventLogRules
 from signer.verify.attestation.event_log import EventLog, PcrEvent, parse_event_log
-from signer.verify.attestation.pcrs import Pcrs
+from signer.verify.attestation.quoted_pcrs import Pcrs
 
 _FIRMWARE_PCR: Final = 0
 _BOOT_LOADER_PCR: Final = 4

@@ -3,7 +3,7 @@
 from signer.model import MeasuredValues
 from signer.policy import MACHINE_PCR, MACHINE_PCR_BANK, PcrMode, Policy
 from signer.verify.attestation.measured_boot import MeasuredBoot
-from signer.verify.attestation.pcrs import Pcrs
+from signer.verify.attestation.quoted_pcrs import Pcrs
 
 
 def describe_boot(pcrs: Pcrs, boot: MeasuredBoot | None, policy: Policy) -> MeasuredValues | None:

@@ -35,8 +35,8 @@ from signer.errors import (
 )
 from signer.policy import MACHINE_PCR, MACHINE_PCR_BANK
 from signer.verify.attestation.attestation_key import AttestationKey, verify_attestation_key
-from signer.verify.attestation.pcrs import Pcrs
 from signer.verify.attestation.quote import verify_statement
+from signer.verify.attestation.quoted_pcrs import Pcrs
 from signer.verify.context import VerificationContext
 from signer.verify.x509.certificate_chain import REMEDY
 from signer.verify.x509.endorsement_certificate import require_signature_algorithm, verify_chain

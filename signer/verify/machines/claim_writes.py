@@ -300,7 +300,10 @@ class _Attempt:
         return self._state_when_absent(node)
 
     def _state_when_absent(self, node: AttestedNodeObject) -> MachineState:
-        """Return the state of a claim without Machine: by policy its certificate keeps it."""
+        """Return the state of a claim whose Machine is gone.
+
+        With `nameReuse: AfterCertificate` the claim holds until its certificate expires.
+        """
         if self.policy.name_reuse is NameReuse.AFTER_CERTIFICATE and node.not_after > self.now:
             return MachineState.DELETING
         return MachineState.ABSENT

@@ -21,7 +21,7 @@ from signer.errors import (
 from signer.model import Inventory, Machine, PlatformAnswer, TrustBasis
 from signer.verify.attestation.attestation_key import AttestationKey
 from signer.verify.attestation.endorsement_key import EndorsementKey
-from signer.verify.attestation.pcrs import Pcrs
+from signer.verify.attestation.quoted_pcrs import Pcrs
 from signer.verify.context import VerificationContext
 from signer.verify.machines.attestation_certificate import (
     require_created_endorsement_key,

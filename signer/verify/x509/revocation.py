@@ -26,7 +26,7 @@ def require_not_revoked(
         EndorsementCertificateRevoked: a list, current or expired, names the certificate.
         EndorsementCertificateNotAllowed: the issuer has a list, and no list can name the serial
             number.
-        RevocationListOutOfDate: the issuer has lists, but none is valid now.
+        RevocationListOutOfDate: the issuer has lists, but no list is valid now.
 
     """
     for certificate, issuer in pairwise(chain):

@@ -7,7 +7,7 @@ import msgspec
 
 from signer.fairness.memory_budget import MemoryBudget
 from signer.inventory.caches import ManagementCaches, WorkloadCaches
-from signer.inventory.cluster_api.machine import read_machine
+from signer.inventory.cluster_api.machine_object import read_machine
 from signer.inventory.cluster_api.references import (
     InfrastructureObject,
     Reference,

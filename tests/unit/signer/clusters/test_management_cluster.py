@@ -9,7 +9,7 @@ from signer.clusters.infrastructure_watches import InfrastructureWatches
 from signer.clusters.management_cluster import ManagementCluster
 from signer.fairness.memory_budget import Budgets
 from signer.inventory.cluster_api.cluster import read_cluster
-from signer.inventory.cluster_api.machine import MachineObject, read_machine, read_pool
+from signer.inventory.cluster_api.machine_object import MachineObject, read_machine, read_pool
 from signer.inventory.cluster_api.references import Reference, read_infrastructure
 from signer.inventory.custom_resources.claim_objects import read_endorsement_key
 from signer.inventory.kinds import ATTESTED_NODES

@@ -18,9 +18,9 @@ from signer.fairness.task_pool import TaskPool
 from signer.host_names import HostName, canonical_name
 from signer.inventory import caches
 from signer.inventory.cached_inventory import CachedInventory
-from signer.inventory.cluster_api import machine as machine_reader
+from signer.inventory.cluster_api import machine_object as machine_reader
 from signer.inventory.cluster_api.cluster import CLIENT_SIGNER_ANNOTATION, read_cluster
-from signer.inventory.cluster_api.machine import MachineObject, read_machine, read_pool
+from signer.inventory.cluster_api.machine_object import MachineObject, read_machine, read_pool
 from signer.inventory.cluster_api.references import (
     InfrastructureObject,
     read_bootstrap,

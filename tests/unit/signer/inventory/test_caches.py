@@ -8,7 +8,7 @@ import pytest
 
 from signer.inventory.caches import read_binding
 from signer.inventory.cluster_api.cluster import read_cluster
-from signer.inventory.cluster_api.machine import read_machine, read_pool
+from signer.inventory.cluster_api.machine_object import read_machine, read_pool
 from tests.builders import kube_objects
 from tests.builders.attested_nodes import attested_node
 from tests.builders.kube_objects import HOME, PROVIDER_ID

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import pytest
 
-from signer.inventory.cluster_api.machine import read_machine, read_pool
+from signer.inventory.cluster_api.machine_object import read_machine, read_pool
 from signer.model import AttestedNodeObject, Refusal, Release, credential_id
 from signer.operator_cli.commands.nodes import find_node_problem, node_state
 from signer.operator_cli.management.snapshot import Snapshot

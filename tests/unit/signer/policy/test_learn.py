@@ -13,7 +13,7 @@ from signer.model import ClusterKey
 from signer.policy import ClusterSelector, PcrMode, Policy, load_policies
 from signer.policy.learn import LearnError, draft_policy
 from signer.verify.attestation.measured_boot import verify_event_log
-from signer.verify.attestation.pcrs import verify_pcr_policy
+from signer.verify.attestation.quoted_pcrs import verify_pcr_policy
 from tests.builders.event_logs import Measured, application, extended, firmware, log_of
 from tests.builders.signer_command import run
 

@@ -16,7 +16,7 @@ from signer.controller.reports.derived_conditions import (
 )
 from signer.controller.reports.machine_reports import ATTESTED_MESSAGE, MachineReports
 from signer.inventory.caches import ManagementCaches
-from signer.inventory.cluster_api.machine import (
+from signer.inventory.cluster_api.machine_object import (
     CONDITION,
     AttestedCondition,
     MachineObject,

@@ -16,7 +16,7 @@ from signer.controller.reports import key_request_writer
 from signer.controller.reports.key_request_writer import KeyRequests
 from signer.fairness.memory_budget import Budgets
 from signer.inventory.cluster_api.key_annotation import read_key_annotation
-from signer.inventory.cluster_api.machine import MachineObject, read_machine
+from signer.inventory.cluster_api.machine_object import MachineObject, read_machine
 from signer.inventory.custom_resources.key_request_object import (
     MAX_OFFERED_KEYS,
     KeyRequestClient,

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from signer.inventory.cluster_api.machine import read_machine
+from signer.inventory.cluster_api.machine_object import read_machine
 from signer.model import (
     ClusterKey,
     EndorsementKeyObject,

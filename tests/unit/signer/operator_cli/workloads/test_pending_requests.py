@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from signer.inventory.cluster_api.cluster import read_cluster
-from signer.inventory.cluster_api.machine import AttestedCondition
+from signer.inventory.cluster_api.machine_object import AttestedCondition
 from signer.model import ClusterKey
 from signer.operator_cli.commands import pending
 from signer.operator_cli.output import time_text

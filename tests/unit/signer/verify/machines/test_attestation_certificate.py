@@ -18,8 +18,8 @@ from common.tpm.public import Scheme
 from common.tpm.signature import Signature
 from signer.errors import AttestationCertificateUntrusted, QuoteOfOtherMachine
 from signer.verify.attestation.attestation_key import AttestationKey
-from signer.verify.attestation.pcrs import Pcrs, verify_pcrs
 from signer.verify.attestation.quote import verify_quote
+from signer.verify.attestation.quoted_pcrs import Pcrs, verify_pcrs
 from signer.verify.context import VerificationContext
 from signer.verify.machines.attestation_certificate import (
     require_quote_of_vm,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from common.names import VM_ID_ANNOTATION
-from signer.inventory.cluster_api.machine import (
+from signer.inventory.cluster_api.machine_object import (
     AttestedCondition,
     build_machine,
     build_pool_member,
