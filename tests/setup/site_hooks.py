@@ -2,6 +2,8 @@
 
 - A link to a file outside of docs/ becomes the file's path: the site has the pages of docs/ only.
 - A Mermaid diagram becomes a picture. Otherwise the browser would load a renderer from elsewhere.
+  The renderer measures text in a narrow font, and browsers show it in a font that the machine has.
+  So the text of the picture is smaller than the renderer wants it.
 """
 
 import base64
@@ -14,6 +16,8 @@ import mmdr
 
 _LINK = re.compile(r"\[([^]]+)\]\(((?:\.\./)+[^)#]+)(?:#[^)]*)?\)")
 _DIAGRAM = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FONT_SIZE = re.compile(r"(?<=font-size:)\d+(?=px)")
+_SMALLER = 0.78
 _PICTURE = '<img alt="{title}" width="{width}" src="data:image/svg+xml;base64,{data}">'
 
 
@@ -38,6 +42,7 @@ def on_page_markdown(markdown: str, *, page: Any, **_: object) -> str:  # noqa: 
 def _draw(source: str) -> str:
     """Return the picture of a diagram, with its `accTitle` as text."""
     title, svg = re.search(r"accTitle: (.+)", source), mmdr.render(source).svg()
+    svg = _FONT_SIZE.sub(lambda size: f"{int(size[0]) * _SMALLER:.1f}", svg)
     width = re.search(r'viewBox="[-\d.]+ [-\d.]+ ([\d.]+)', svg)
     if not title or not width:
         raise ValueError(f"The diagram must have an accTitle, and its picture a width: {source}")

@@ -1,5 +1,6 @@
 """Every page of build/site in Chromium, opened as a file: no error, no request, no overflow."""
 
+import base64
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,27 @@ SITE = Path(__file__).parents[2] / "build/site"
 PAGES = sorted({str(page.relative_to(SITE)) for page in SITE.rglob("*.html")} - {"404.html"})
 WIDTHS = {"desktop": 1280, "phone": 360}
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-BROKEN = """<!doctype html><meta name=viewport content="width=device-width">
+# Texts of diagrams that are wider than the box around them. Some pixels more are not seen.
+LABELS = """[...document.querySelectorAll("img[src^='data:image/svg']")].flatMap((image) => {
+  const source = atob(image.src.split(",")[1]);
+  const svg = new DOMParser().parseFromString(source, "image/svg+xml").documentElement;
+  svg.setAttribute("width", image.getAttribute("width"));
+  document.body.append(svg);
+  const boxes = [...svg.querySelectorAll("rect")].map((box) => box.getBoundingClientRect());
+  boxes.sort((one, other) => one.width - other.width);
+  const wide = [...svg.querySelectorAll("text")].filter((text) => {
+    const {left, right, top, bottom} = text.getBoundingClientRect();
+    const [x, y] = [(left + right) / 2, (top + bottom) / 2];
+    const box = boxes.find((b) => b.left <= x && x <= b.right && b.top <= y && y <= b.bottom);
+    return box && right - left > box.width + 4;
+  });
+  svg.remove();
+  return wide.map((text) => text.textContent);
+})"""
+DIAGRAM = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 400 40">
+<rect width="20" height="40"/><text y="20" textLength="40">wide</text></svg>"""
+BROKEN = f"""<!doctype html><meta name=viewport content="width=device-width">
+<img width="400" src="data:image/svg+xml;base64,{base64.b64encode(DIAGRAM.encode()).decode()}">
 <img src="https://elsewhere.example/a.png">
 <script>console.error("an error"); absent()</script>
 <div style="width: 2000px">wide</div>
@@ -38,8 +59,9 @@ def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def problems(tab: Browser, page: Path, width: int) -> list[str]:
     """Return what is wrong with a page at a width."""
     tab.open(page, width)
+    labels = [f"label: {text}" for text in tab.evaluate(LABELS)]
     wide = tab.evaluate(OVERFLOW)
-    return [*tab.problems, *([f"{wide} px too wide"] if wide > 0 else [])]
+    return [*tab.problems, *labels, *([f"{wide} px too wide"] if wide > 0 else [])]
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -54,7 +76,7 @@ def test_problems_of_a_page_are_found(tab: Browser, tmp_path: Path) -> None:
     page.write_text(BROKEN, encoding="utf-8")
     found = sorted(line.splitlines()[0] for line in problems(tab, page, WIDTHS["phone"]))
     kinds = [line.split(":")[0] for line in found if "px too wide" not in line]
-    assert kinds == ["console", "exception", "log", "request"]
+    assert kinds == ["console", "exception", "label", "log", "request"]
     assert any(line.endswith("px too wide") for line in found)
 
 
