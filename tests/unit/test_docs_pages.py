@@ -80,3 +80,16 @@ def test_sizes_are_those_that_were_measured() -> None:
     for machines, clusters, memory, ready in rows:
         row = rf"^\| {machines}, {clusters} \| {re.escape(ready)}[ ,].*\| {memory} \|$"
         assert re.search(row, measured, re.MULTILINE), row
+
+
+def test_front_page_has_the_four_figures_that_were_measured() -> None:
+    """Without the links of the other page."""
+    front, measured = (
+        re.findall(r"^\| (.+\?) \| (.+) \| (.+) \|$", text, re.MULTILINE)
+        for text in (
+            (ROOT / "README.md").read_text(encoding="utf-8"),
+            re.sub(r" \(\[[^|]+\)\)", "", (ROOT / "docs/performance.md").read_text("utf-8")),
+        )
+    )
+    assert len(front) == 4
+    assert front == measured
