@@ -18,7 +18,8 @@ OLDEST_CLUSTER_API := v1.12.4
 # Without stored bytecode every run rewrites the assertions of all tests, and every program compiles its source.
 unexport PYTHONDONTWRITEBYTECODE
 # What a release consists of. Each target writes its artifacts into dist/, with the same bytes for the same commit.
-RELEASE_TARGETS := wheel plugin packages chart image
+# `chart` comes after `image`, whose digest it names.
+RELEASE_TARGETS := wheel plugin packages image chart
 FAST_TESTS := tests/unit tests/attacks tests/fuzz
 # The order of tests is random. It is the same in each run, so that a failure occurs again; SEED=default draws another.
 SEED ?= 1

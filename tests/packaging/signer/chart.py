@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import Final
 
 from tests.packaging.signer.helm import CHART, helm, template
+from tests.packaging.signer.image import NAME, read_digest
 from tests.packaging.signer.readme import write_readme
 from tests.packaging.signer.values_schema import write_schema
+from tests.packaging.signer.version import semantic_version
 
 PACKAGING: Final = CHART.parent
 NODE: Final = PACKAGING.parent / "node"
@@ -45,8 +47,14 @@ def write_manifests(chart: Path, directory: Path) -> None:
 
 
 def write_release(directory: Path, image: str) -> None:
-    """Write the packaged chart and all manifests, which pull `image` unless it is empty."""
+    """Write the packaged chart and all manifests, which pull `image` unless it is empty.
+
+    They pull it by the digest of the archive that `make image` has written into the directory.
+    """
     directory.mkdir(parents=True, exist_ok=True)
+    archive = directory / f"{NAME}-{semantic_version()}.oci.tar"
+    if image and "@" not in image and archive.exists():
+        image = f"{image}@{read_digest(archive)}"
     with _chart_of(image) as chart:
         helm(_HELM, "package", chart, "--destination", directory)
         write_manifests(chart, directory)
@@ -70,14 +78,20 @@ def write_release(directory: Path, image: str) -> None:
 
 @contextmanager
 def _chart_of(image: str) -> Iterator[Path]:
-    """Return a copy of the chart whose default image is `image`, without links and with one time.
+    """Return a copy of the chart with the project's version and `image` as its default image.
 
+    It has no links, and one time.
     Helm writes the times of the files into the package.
     """
     epoch = int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
     with tempfile.TemporaryDirectory() as directory:
         chart = Path(directory, CHART.name)
         shutil.copytree(CHART, chart)
+        description = chart / "Chart.yaml"
+        text = description.read_text(encoding="utf-8")
+        for key in ("version", "appVersion"):
+            text = _substitute(text, rf"^{key}: .*$", f"{key}: {semantic_version()}")
+        description.write_text(text, encoding="utf-8")
         if image:
             values = chart / "values.yaml"
             values.write_text(_with_image(values.read_text(encoding="utf-8"), image), "utf-8")

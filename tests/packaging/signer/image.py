@@ -2,10 +2,10 @@
 
     python -m tests.packaging.signer.image dist
 
-Writes the image for this machine's architecture as an OCI archive, and its SBOM. The base image of
-the Containerfile is in a registry. Here debootstrap makes a base of the same Debian release, so
-that a machine without access to a registry can build the image too. The base is not a part of the
-image, whose last stage starts from nothing.
+Writes the image for all architectures as one OCI archive, and the SBOM of each. No program of
+another architecture runs. The base image of the Containerfile is in a registry. Here debootstrap
+makes a base of the same Debian release, so that a machine without access to a registry can build
+the image too. The base is not a part of the image, whose last stage starts from nothing.
 """
 
 import argparse
@@ -20,9 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from tests.controlplane import provide
+from tests.controlplane import provide, release
 from tests.controlplane.progress import Heartbeat, say
-from tests.controlplane.release import ARCHITECTURES
 from tests.harness.wire import output
 from tests.packaging.signer.sbom import make_sbom
 from tests.packaging.signer.version import PROJECT, semantic_version
@@ -30,52 +29,80 @@ from tests.release.lock import read_lock
 
 SOURCE: Final = PROJECT / "packaging/signer/image"
 NAME: Final = "node-attestation-signer"
+ARCHITECTURES: Final = ("amd64", "arm64")
+THIS_ARCHITECTURE: Final = release.ARCHITECTURES.get(platform.machine(), "")
 _SUITE: Final = "trixie"
 _AUTHORITIES: Final = "/etc/ssl/certs/ca-certificates.crt"
 """Authorities of this machine, which may reach the package indexes through a proxy."""
 
 
 def write_image(directory: Path) -> Path:
-    """Build the image and write it as an OCI archive, with its SBOM. Return the archive."""
+    """Build the image and write it as an OCI archive, with its SBOMs. Return the archive."""
     directory.mkdir(parents=True, exist_ok=True)
     epoch = int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
     version = semantic_version()
-    name = f"{NAME}-{version}-linux-{ARCHITECTURES[platform.machine()]}.oci.tar"
+    archive = directory / f"{NAME}-{version}.oci.tar"
+    locked = {pin.name: pin for pin in read_lock(PROJECT / "requirements/signer.txt")}
     with tempfile.TemporaryDirectory() as work, _storage(Path(work)) as buildah:
-        with Heartbeat(lambda: "building the image"):
-            _build(buildah, _import_base(buildah), epoch)
-        layout, root = Path(work, "layout"), Path(work, "root")
-        _buildah(buildah, "push", "--quiet", NAME, f"oci:{layout}:{version}")
-        _pack(layout, directory / name, epoch)
-        unpack_root(directory / name, root)
-        locked = {pin.name: pin for pin in read_lock(PROJECT / "requirements/signer.txt")}
-        sbom = json.dumps(make_sbom(root, version, locked), indent=2)
-    (directory / name.replace(".oci.tar", ".cdx.json")).write_text(f"{sbom}\n", encoding="utf-8")
-    return directory / name
+        base = _import_base(buildah)
+        for architecture in ARCHITECTURES:
+            say(f"building the image for {architecture}: 1 to 3 minutes")
+            with Heartbeat(lambda: "building the image"):
+                _build(buildah, base, architecture, epoch)
+        layout = Path(work, "layout")
+        target = f"oci:{layout}:{version}"
+        _buildah(buildah, "manifest", "push", "--quiet", "--all", "--format", "oci", NAME, target)
+        _pack(layout, archive, epoch)
+        for architecture in ARCHITECTURES:
+            root = Path(work, f"root-{architecture}")
+            unpack_root(archive, root, architecture)
+            sbom = json.dumps(make_sbom(root, version, locked), indent=2)
+            name = f"{NAME}-{version}-linux-{architecture}.cdx.json"
+            (directory / name).write_text(f"{sbom}\n", encoding="utf-8")
+    say(f"{archive} has {archive.stat().st_size / 1e6:.1f} MB, {read_digest(archive)}")
+    return archive
 
 
-def read_config(archive: Path) -> dict[str, Any]:
-    """Return the configuration of the one image in an OCI archive."""
+def read_digest(archive: Path) -> str:
+    """Return the digest of the index in an OCI archive, by which a registry serves it."""
     with tarfile.open(archive) as tar:
-        config: dict[str, Any] = _read_blob(tar, _manifest(tar)["config"])
+        digest: str = _index(tar)["digest"]
+    return digest
+
+
+def read_config(archive: Path, architecture: str = THIS_ARCHITECTURE) -> dict[str, Any]:
+    """Return the configuration of the image for an architecture in an OCI archive."""
+    with tarfile.open(archive) as tar:
+        manifest = _manifest(tar, architecture)
+        config: dict[str, Any] = _read_blob(tar, manifest["config"])
     return config
 
 
-def unpack_root(archive: Path, root: Path) -> None:
-    """Unpack the root file system of the one image in an OCI archive."""
+def unpack_root(archive: Path, root: Path, architecture: str = THIS_ARCHITECTURE) -> None:
+    """Unpack the root file system of the image for an architecture in an OCI archive."""
     root.mkdir()
     with tarfile.open(archive) as tar:
-        [layer] = _manifest(tar)["layers"]
+        [layer] = _manifest(tar, architecture)["layers"]
         content = tar.extractfile(_blob_name(layer))
         with tarfile.open(fileobj=content) as files:
             files.extractall(root, filter="tar")
 
 
-def _manifest(tar: tarfile.TarFile) -> dict[str, Any]:
-    index = tar.extractfile("index.json")
-    assert index is not None
-    [manifest] = json.load(index)["manifests"]
-    answer: dict[str, Any] = _read_blob(tar, manifest)
+def _index(tar: tarfile.TarFile) -> dict[str, Any]:
+    layout = tar.extractfile("index.json")
+    assert layout is not None
+    [index] = json.load(layout)["manifests"]
+    answer: dict[str, Any] = index
+    return answer
+
+
+def _manifest(tar: tarfile.TarFile, architecture: str) -> dict[str, Any]:
+    [found] = [
+        manifest
+        for manifest in _read_blob(tar, _index(tar))["manifests"]
+        if manifest["platform"] == {"architecture": architecture, "os": "linux"}
+    ]
+    answer: dict[str, Any] = _read_blob(tar, found)
     return answer
 
 
@@ -132,13 +159,21 @@ def _import_base(buildah: Sequence[str | Path]) -> str:
     return _buildah(buildah, "commit", "--quiet", container)
 
 
-def _build(buildah: Sequence[str | Path], base: str, epoch: int) -> None:
+def _build(buildah: Sequence[str | Path], base: str, architecture: str, epoch: int) -> None:
+    """Build the image for an architecture, and add it to the index."""
+    values = {
+        "BASE": base,
+        "BUILDPLATFORM": f"linux/{THIS_ARCHITECTURE}",
+        "SOURCE_DATE_EPOCH": str(epoch),
+        "VERSION": semantic_version(),
+        "REVISION": output("git", "-C", PROJECT, "rev-parse", "HEAD").strip(),
+    }
     _buildah(
         buildah, "build", "--quiet", "--isolation", "chroot", "--timestamp", str(epoch),
-        "--build-arg", f"BASE={base}", "--build-arg", f"SOURCE_DATE_EPOCH={epoch}",
-        "--build-arg", f"VERSION={semantic_version()}",
+        "--platform", f"linux/{architecture}",
+        *(f"--build-arg={name}={value}" for name, value in values.items()),
         "--file", SOURCE / "Containerfile", "--ignorefile", SOURCE / "Containerfile.dockerignore",
-        "--tag", NAME, PROJECT,
+        "--manifest", NAME, PROJECT,
     )  # fmt: skip
 
 

@@ -23,6 +23,8 @@ from tests.release.changelog import project_version
 
 HASH: Final = re.compile("sha256:([0-9a-f]{64})")
 DIST: Final = PROJECT / "dist"
+_ELF_MACHINES: Final = {"amd64": 0x3E, "arm64": 0xB7}
+"""The field e_machine of ELF files."""
 PROGRAMS: Final = {
     "python3",
     "python3.13",
@@ -57,19 +59,38 @@ def run_in(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_image_starts_the_signer_as_another_user_than_root(archive: Path) -> None:
-    config = image.read_config(archive)["config"]
+@pytest.mark.parametrize("architecture", image.ARCHITECTURES)
+def test_image_starts_the_signer_as_another_user_than_root(
+    archive: Path, architecture: str
+) -> None:
+    config = image.read_config(archive, architecture)["config"]
     assert config["User"] == "65532:65532"
     assert config["Entrypoint"][-1] == "/usr/local/bin/node-attestation-signer"
     assert "Cmd" not in config
 
 
-def test_labels_name_the_program_its_version_and_its_license(archive: Path) -> None:
+def test_labels_name_the_program_its_source_and_its_license(archive: Path) -> None:
     labels = image.read_config(archive)["config"]["Labels"]
     prefix = "org.opencontainers.image."
     assert labels[f"{prefix}title"] == image.NAME
     assert labels[f"{prefix}version"] == semantic_version()
     assert labels[f"{prefix}licenses"] == "Apache-2.0"
+    assert re.fullmatch("[0-9a-f]{40}", labels[f"{prefix}revision"])
+
+
+def test_programs_of_both_architectures_are_the_same(archive: Path, tmp_path: Path) -> None:
+    """Modules in Python have the same bytecode, and each library is there for each architecture."""
+    trees = []
+    for architecture in image.ARCHITECTURES:
+        root = tmp_path / architecture
+        image.unpack_root(archive, root, architecture)
+        modules = {path.relative_to(root) for path in root.glob("usr/local/lib/**/*.py*")}
+        trees.append(
+            {path: (root / path).read_bytes() for path in modules if (root / path).is_file()}
+        )
+        libraries = [path for path in root.glob("usr/local/lib/**/*.so") if path.is_file()]
+        assert {_machine(path) for path in libraries} == {_ELF_MACHINES[architecture]}
+    assert trees[0] == trees[1]
 
 
 def test_only_python_and_the_signer_can_be_executed(root: Path) -> None:
@@ -130,7 +151,8 @@ def test_modules_are_compiled(root: Path) -> None:
 
 
 def test_sbom_lists_what_is_installed(archive: Path) -> None:
-    file = archive.with_name(archive.name.replace(".oci.tar", ".cdx.json"))
+    suffix = f"-linux-{image.THIS_ARCHITECTURE}.cdx.json"
+    file = archive.with_name(archive.name.replace(".oci.tar", suffix))
     components = json.loads(file.read_text(encoding="utf-8"))["components"]
     names = {component["name"] for component in components}
     assert {"libc6", "libssl3t64", "cryptography", "msgspec", "node-attestation"} <= names
@@ -182,3 +204,7 @@ def _is_program(path: Path) -> bool:
         return False
     with path.open("rb") as file:
         return file.read(4).startswith((b"\x7fELF", b"#!"))
+
+
+def _machine(path: Path) -> int:
+    return int.from_bytes(path.read_bytes()[18:20], "little")

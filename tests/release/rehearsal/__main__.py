@@ -11,13 +11,18 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tests.release.rehearsal import build, site
+from tests.release.rehearsal import build, chart, registry, site
 from tests.release.rehearsal.story import ALWAYS, Step, ordered, rehearse
 
 ROOT: Final = Path(__file__).parents[3]
 DIRECTORY: Final = ROOT / "build/rehearsal"
 # Each module lists the steps of its subjects.
-STEPS: Final[tuple[Step, ...]] = (*build.STEPS, *site.STEPS)
+STEPS: Final[tuple[Step, ...]] = (
+    *build.STEPS,
+    *site.STEPS,
+    *registry.STEPS,
+    *chart.STEPS,
+)
 
 
 def main() -> int:

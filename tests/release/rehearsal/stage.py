@@ -1,9 +1,10 @@
 """What the steps of a rehearsal share: the built versions, the authority, what keeps running."""
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from tests.harness import pki
 
@@ -16,6 +17,8 @@ REGISTRY: Final = f"{HOST}:19443"
 SITE: Final = f"https://{HOST}:19444"
 """Serves `Stage.site`: the files of each version in /vVERSION/, the repositories of packages."""
 
+T = TypeVar("T")
+
 
 class Stage:
     """One rehearsal. `stack` ends what its steps have started."""
@@ -26,6 +29,14 @@ class Stage:
         self.as_built = as_built
         self.stack = stack
         self._work = 0
+        self._shared: dict[Callable[[Stage], Any], Any] = {}
+
+    def once(self, make: Callable[["Stage"], T]) -> T:
+        """Return what a function makes, which all steps share."""
+        if make not in self._shared:
+            self._shared[make] = make(self)
+        shared: T = self._shared[make]
+        return shared
 
     def source(self, version: str) -> Path:
         """Return the clone in which a version is built."""

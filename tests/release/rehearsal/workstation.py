@@ -1,0 +1,58 @@
+"""A workstation with the programs that the documentation names, which trusts the rehearsal."""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from tests.controlplane import pins, provide
+from tests.release.rehearsal.stage import Stage
+
+PASSWORD: Final = "rehearsal"
+"""Of the private key, which is made for one rehearsal."""
+
+
+class Workstation:
+    """Runs commands in bash, in a directory of its own, without the user's configuration."""
+
+    def __init__(self, stage: Stage, name: str) -> None:
+        """Link the programs into a directory of PATH."""
+        self.directory = stage.new_directory(name)
+        programs = self.directory / "bin"
+        programs.mkdir()
+        assets = provide.kubernetes(
+            os.environ.get("KUBERNETES_VERSION") or pins.newest(), provide.FEW
+        )
+        for program, path in {
+            "kubectl": assets / "kubectl",
+            "helm": provide.tool("helm4"),
+            "cosign": provide.tool("cosign"),
+            "clusterctl": provide.tool("clusterctl"),
+        }.items():
+            (programs / program).symlink_to(path)
+        self.environment = {
+            "PATH": f"{programs}:/usr/bin:/bin",
+            "HOME": str(self.directory),
+            "SSL_CERT_FILE": str(stage.authority_file),
+            "COSIGN_PASSWORD": PASSWORD,
+            "CLUSTERCTL_DISABLE_VERSIONCHECK": "true",
+            "GOPROXY": "off",
+        }
+
+    def run(self, script: str, **variables: str | Path) -> str:
+        """Run commands, which stop at the first failure; return their output.
+
+        Raises RuntimeError: a command has failed.
+        """
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script],
+            cwd=self.directory,
+            env=self.environment | {name: str(value) for name, value in variables.items()},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise RuntimeError(f"{script}{done.stdout}{done.stderr}")
+        return done.stdout
