@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
 
-from signer.operator_cli.errors import EXIT_NEGATIVE, EXIT_OK, EXIT_UNDECIDED
+from signer.operator_cli.errors import EXIT_NEGATIVE, EXIT_OK, EXIT_UNDECIDED, CommandError
 
 
 class Result(Enum):
@@ -34,19 +34,45 @@ class Finding:
         return {**fields, "result": self.result.value, "nextStep": fields.pop("next_step")}
 
 
-def permissions_finding(
-    check: str, name: str, missing: Sequence[str], *, next_step: str
-) -> Finding:
-    """Return the result of a check of permissions, each of which reads `verb resource`."""
-    if not missing:
-        return Finding(result=Result.OK, check=check, object=name)
-    return Finding(
-        result=Result.PROBLEM,
-        check=check,
-        object=name,
-        message=f"missing: {', '.join(missing)}",
-        next_step=next_step,
-    )
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check of one object, which makes its findings."""
+
+    title: str
+    object: str
+
+    def ok(self, message: str = "") -> Finding:
+        """Say that all is well."""
+        return self._find(Result.OK, message)
+
+    def warning(self, message: str, next_step: str) -> Finding:
+        """Say what may be intended, or a problem."""
+        return self._find(Result.WARNING, message, next_step)
+
+    def problem(self, message: str, next_step: str) -> Finding:
+        """Say what is wrong."""
+        return self._find(Result.PROBLEM, message, next_step)
+
+    def unknown(self, message: str, next_step: str = "") -> Finding:
+        """Say why the check could not be made."""
+        return self._find(Result.UNKNOWN, message, next_step)
+
+    def failed(self, error: CommandError) -> Finding:
+        """Say that a request of the check failed."""
+        return self.unknown(error.message, error.hint)
+
+    def permissions(self, missing: Sequence[str], next_step: str) -> Finding:
+        """Return the finding about permissions, each of which reads `verb resource`."""
+        return self.problem(f"missing: {', '.join(missing)}", next_step) if missing else self.ok()
+
+    def _find(self, result: Result, message: str, next_step: str = "") -> Finding:
+        return Finding(
+            result=result,
+            check=self.title,
+            object=self.object,
+            message=message,
+            next_step=next_step,
+        )
 
 
 def exit_status(findings: Iterable[Finding]) -> int:

@@ -21,7 +21,7 @@ from signer.kube.resources import (
     SUBJECT_ACCESS_REVIEWS,
     Resource,
 )
-from signer.operator_cli.checks.findings import Finding, Result, permissions_finding
+from signer.operator_cli.checks.findings import Check, Finding
 from signer.operator_cli.errors import CommandError
 from signer.operator_cli.management.api import ManagementApi
 
@@ -69,57 +69,42 @@ OWN_PERMISSIONS: Final = (
 def check_management(api: ManagementApi, signer_namespace: str) -> Iterator[Finding]:
     """Yield a finding for each CRD, the permissions of the signer, and the admission policy."""
     for resource in _RESOURCES:
-        name = f"{resource.plural}.{resource.group}"
-        yield _guard(partial(_check_crd, api, name), "CRD", name)
-    account = f"{signer_namespace}/{ACCOUNT}"
-    yield _guard(partial(_check_account, api, signer_namespace), "signer's permissions", account)
-    yield _guard(partial(_check_admission_policy, api), "admission policy", _RECORDS)
+        yield _guard(_check_crd, api, Check("CRD", f"{resource.plural}.{resource.group}"))
+    account = Check("signer's permissions", f"{signer_namespace}/{ACCOUNT}")
+    yield _guard(partial(_check_account, signer_namespace), api, account)
+    yield _guard(_check_admission_policy, api, Check("admission policy", _RECORDS))
 
 
-def _guard(check: Callable[[], Finding], title: str, name: str) -> Finding:
+def _guard(
+    run: Callable[[ManagementApi, Check], Finding], api: ManagementApi, check: Check
+) -> Finding:
     try:
-        return check()
+        return run(api, check)
     except CommandError as error:
-        return Finding(
-            result=Result.UNKNOWN,
-            check=title,
-            object=name,
-            message=error.message,
-            next_step=error.hint,
-        )
+        return check.failed(error)
 
 
-def _check_crd(api: ManagementApi, name: str) -> Finding:
-    response = api.find(_CRDS.object_path(name))
-    conditions: list[dict[str, Any]] = []
-    if response is not None:
-        conditions = json.loads(response.content).get("status", {}).get("conditions") or []
+def _check_crd(api: ManagementApi, check: Check) -> Finding:
+    response = api.find(_CRDS.object_path(check.object))
+    if response is None:
+        return check.problem("is missing", _INSTALL)
+    conditions = json.loads(response.content).get("status", {}).get("conditions") or []
     if any(c["type"] == "Established" and c["status"] == "True" for c in conditions):
-        return Finding(result=Result.OK, check="CRD", object=name)
-    return Finding(
-        result=Result.PROBLEM,
-        check="CRD",
-        object=name,
-        message="is missing" if response is None else "is not established",
-        next_step=_INSTALL,
-    )
+        return check.ok()
+    return check.problem("is not established", _INSTALL)
 
 
-def _check_admission_policy(api: ManagementApi) -> Finding:
-    title, name = "admission policy", _RECORDS
+def _check_admission_policy(api: ManagementApi, check: Check) -> Finding:
     bodies = api.list_objects(ADMISSION_POLICIES.collection_path())
     policies = {body["metadata"]["name"] for body in bodies if _protects(body)}
     for binding in api.list_objects(ADMISSION_POLICY_BINDINGS.collection_path()):
         spec = binding["spec"]
         if spec["policyName"] in policies and "Deny" in spec["validationActions"]:
-            return Finding(result=Result.OK, check=title, object=name)
-    return Finding(
-        result=Result.WARNING,
-        check=title,
-        object=name,
-        message="no policy is in force: a tenant with edit rights in its namespace can write these"
-        " objects there",
-        next_step="set admissionPolicy.enabled of the chart, or apply admission-policy.yaml",
+            return check.ok()
+    return check.warning(
+        "no policy is in force: a tenant with edit rights in its namespace can write these objects"
+        " there",
+        "set admissionPolicy.enabled of the chart, or apply admission-policy.yaml",
     )
 
 
@@ -131,8 +116,7 @@ def _protects(policy: dict[str, Any]) -> bool:
     )
 
 
-def _check_account(api: ManagementApi, namespace: str) -> Finding:
-    title, name = "signer's permissions", f"{namespace}/{ACCOUNT}"
+def _check_account(namespace: str, api: ManagementApi, check: Check) -> Finding:
     missing = [
         f"{verb} {resource}" + (f".{group}" if group else "")
         for group, resource, verbs in PERMISSIONS
@@ -147,7 +131,7 @@ def _check_account(api: ManagementApi, namespace: str) -> Finding:
             api, namespace, verb=verb, group=group, resource=resource, namespace=namespace
         )
     ]
-    return permissions_finding(title, name, missing, next_step=_INSTALL)
+    return check.permissions(missing, _INSTALL)
 
 
 def _is_allowed(

@@ -7,7 +7,7 @@ from signer.errors import PolicyInvalid
 from signer.inventory.cluster_api.cluster import ClusterObject
 from signer.inventory.custom_resources.policy_object import SERVED, PolicyObject
 from signer.inventory.replica_records.replica_leases import PolicySource
-from signer.operator_cli.checks.findings import Finding, Result
+from signer.operator_cli.checks.findings import Check, Finding, Result
 from signer.operator_cli.management.signer_state import NO_REPLICA, SignerState, read_signer_state
 from signer.operator_cli.management.snapshot import Snapshot
 from signer.operator_cli.output import age, time_text
@@ -34,18 +34,14 @@ def check_signer(state: SignerState, snapshot: Snapshot | None, now: datetime) -
     A replica that was stopped has deleted its Lease. Then the last certificate of a node says
     when a signer still ran.
     """
-    check, name = "signer", state.namespace
+    check = Check("signer", state.namespace)
     if state.problem:
-        return Finding(
-            result=Result.UNKNOWN,
-            check=check,
-            object=name,
-            message=f"it is not known whether a replica runs: {state.problem}",
-            next_step=f"get the permission to list Leases in the namespace {name}",
+        return check.unknown(
+            f"it is not known whether a replica runs: {state.problem}",
+            f"get the permission to list Leases in the namespace {state.namespace}",
         )
     if state.has_replica():
-        message = f"{len(state.live)} replicas run"
-        return Finding(result=Result.OK, check=check, object=name, message=message)
+        return check.ok(f"{len(state.live)} replicas run")
     since = state.last_renewal
     message = "no replica has a Lease"
     if since is not None:
@@ -53,38 +49,29 @@ def check_signer(state: SignerState, snapshot: Snapshot | None, now: datetime) -
     elif snapshot is not None:
         issued = [n.last_attested for n in snapshot.nodes if snapshot.holds_key(n)]
         message += f"; the last certificate was issued {_ago(max(issued), now)}" if issued else ""
-    return Finding(
-        result=Result.PROBLEM,
-        check=check,
-        object=name,
-        message=f"{message}: no node can join or renew",
-        next_step=f"kubectl get pods -n {name}, see docs/runbooks/signer-absent.md;"
+    return check.problem(
+        f"{message}: no node can join or renew",
+        f"kubectl get pods -n {state.namespace}, see docs/runbooks/signer-absent.md;"
         " if the signer has another namespace, name it with --signer-namespace",
     )
 
 
 def check_policies(state: SignerState) -> Iterator[Finding]:
     """Yield where the policies are, and those that the signer has refused or does not read."""
-    check, name = "policies", state.namespace
+    check = Check("policies", state.namespace)
     if PolicySource.INVALID_FILE in state.sources:
-        yield Finding(
-            result=Result.PROBLEM,
-            check=check,
-            object=name,
-            message=f"{PolicyInvalid.reason}: the policy file of the signer is invalid. The"
-            " policies of its last valid content stay in force until the signer ends",
-            next_step="kubectl attestation policy check FILE, see docs/runbooks/policy-invalid.md",
+        yield check.problem(
+            f"{PolicyInvalid.reason}: the policy file of the signer is invalid. The policies of"
+            " its last valid content stay in force until the signer ends",
+            "kubectl attestation policy check FILE, see docs/runbooks/policy-invalid.md",
         )
     elif PolicySource.FILE in state.sources:
-        yield Finding(result=Result.OK, check=check, object=name, message="they are in a file")
+        yield check.ok("they are in a file")
     if state.reads_only_files:
         for policy in state.policies:
-            yield Finding(
-                result=Result.WARNING,
-                check=check,
-                object=policy.name,
-                message="the signer has its policies in a file, so this object has no effect",
-                next_step="delete it, or start the signer without --policy",
+            yield Check("policies", policy.name).warning(
+                "the signer has its policies in a file, so this object has no effect",
+                "delete it, or start the signer without --policy",
             )
         return
     for policy in state.policies:
@@ -92,36 +79,28 @@ def check_policies(state: SignerState) -> Iterator[Finding]:
 
 
 def _check_policy(policy: PolicyObject) -> Finding:
-    check, name, step = "policies", policy.name, "kubectl attestation policy check"
+    check, step = Check("policies", policy.name), "kubectl attestation policy check"
     conditions = policy.status.get("conditions") or ()
     ready = next((c for c in conditions if c["type"] == "Ready"), None)
     if ready is None:
-        message = "no signer has written its status"
-        return Finding(
-            result=Result.UNKNOWN, check=check, object=name, message=message, next_step=step
-        )
+        return check.unknown("no signer has written its status", step)
     if ready["status"] == "True":
-        return Finding(result=Result.OK, check=check, object=name)
-    message = f"{ready['reason']}: {ready['message']}"
-    return Finding(result=Result.PROBLEM, check=check, object=name, message=message, next_step=step)
+        return check.ok()
+    return check.problem(f"{ready['reason']}: {ready['message']}", step)
 
 
 def check_served(cluster: ClusterObject, state: SignerState) -> Iterator[Finding]:
     """Yield whether the signer serves an opted-in Cluster, if the signer has written it."""
     written = state.of_cluster(cluster)
-    reason, name = written.get("state"), str(cluster.key)
+    reason, check = written.get("state"), Check("served", str(cluster.key))
     if reason is None or reason == NO_REPLICA:
         return
     if reason == SERVED:
-        yield Finding(result=Result.OK, check="served", object=name)
+        yield check.ok()
         return
-    yield Finding(
-        result=Result.PROBLEM,
-        check="served",
-        object=name,
-        message=f"{reason}: {written.get('message', 'the signer does not serve the Cluster')}",
-        next_step="see docs/policies.md, Why a Cluster is not served",
-    )
+    message = written.get("message", "the signer does not serve the Cluster")
+    step = "see docs/policies.md, Why a Cluster is not served"
+    yield check.problem(f"{reason}: {message}", step)
 
 
 def _ago(time: datetime, now: datetime) -> str:

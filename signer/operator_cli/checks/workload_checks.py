@@ -24,7 +24,7 @@ from signer.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, CSRS, NO
 from signer.kube.secrets import Secret
 from signer.kube.transport.client import ApiClient
 from signer.kube.transport.kubeconfig import Connection
-from signer.operator_cli.checks.findings import Finding, Result, permissions_finding
+from signer.operator_cli.checks.findings import Check, Finding
 from signer.operator_cli.checks.rbac import find_administrators, find_holders
 from signer.operator_cli.errors import CommandError
 from signer.operator_cli.management.api import ManagementApi
@@ -60,32 +60,25 @@ def check_opt_in(
     cluster: ClusterObject, signers: frozenset[str], annotations: Mapping[str, str]
 ) -> Finding:
     """Check whether the Cluster has opted in, and find typing errors."""
-    name = name_of(cluster)
+    check = Check("opt-in", name_of(cluster))
     command = (
         f"kubectl annotate cluster -n {cluster.key.namespace} {cluster.key.name} --overwrite"
         f" {CLIENT_SIGNER_ANNOTATION}={CLIENT_SIGNER}"
     )
     if signers == {CLIENT_SIGNER}:
-        return Finding(result=Result.OK, check="opt-in", object=name)
+        return check.ok()
     if signers:
-        message = f"names the client signer {', '.join(sorted(signers))}, not {CLIENT_SIGNER} alone"
-        return Finding(
-            result=Result.PROBLEM, check="opt-in", object=name, message=message, next_step=command
-        )
+        named = ", ".join(sorted(signers))
+        return check.problem(f"names the client signer {named}, not {CLIENT_SIGNER} alone", command)
     near = sorted(key for key in annotations if _is_near_miss(key))
     if near:
-        message = f"has the annotation {', '.join(near)}, which means nothing"
-        return Finding(
-            result=Result.PROBLEM, check="opt-in", object=name, message=message, next_step=command
-        )
-    message = "has not opted in: its nodes get no attested certificates"
-    return Finding(result=Result.OK, check="opt-in", object=name, message=message)
+        return check.problem(f"has the annotation {', '.join(near)}, which means nothing", command)
+    return check.ok("has not opted in: its nodes get no attested certificates")
 
 
 def check_authority(api: ManagementApi, cluster: ClusterObject, now: datetime) -> Finding:
     """Check that the Secret of the certificate authority has a key that can sign."""
-    check, name = _AUTHORITY, name_of(cluster)
-    key = cluster.key
+    check, key = Check(_AUTHORITY, name_of(cluster)), cluster.key
     secret_name = f"{key.namespace}/{authority_secret_name(key)}"
     step = f"give the Secret {secret_name} the type, label, tls.crt and tls.key of Cluster API"
     try:
@@ -93,26 +86,15 @@ def check_authority(api: ManagementApi, cluster: ClusterObject, now: datetime) -
             read_named_secret(api, key.namespace, authority_secret_name(key)), key.name
         )
     except ApiServerUnavailable as error:
-        return Finding(result=Result.UNKNOWN, check=check, object=name, message=error.message)
+        return check.unknown(error.message)
     except CommandError as error:
-        return Finding(
-            result=Result.UNKNOWN,
-            check=check,
-            object=name,
-            message=error.message,
-            next_step=error.hint,
-        )
+        return check.failed(error)
     except (ValueError, AttestationError) as error:
-        message = f"Secret {secret_name}: {error}"
-        return Finding(
-            result=Result.PROBLEM, check=check, object=name, message=message, next_step=step
-        )
-    if expiry <= now + _SOON:
-        message = f"expires on {expiry:%Y-%m-%d}"
-        result = Result.PROBLEM if expiry <= now else Result.WARNING
-        step = "rotate the certificate authority of the Cluster"
-        return Finding(result=result, check=check, object=name, message=message, next_step=step)
-    return Finding(result=Result.OK, check=check, object=name)
+        return check.problem(f"Secret {secret_name}: {error}", step)
+    if now + _SOON < expiry:
+        return check.ok()
+    find = check.problem if expiry <= now else check.warning
+    return find(f"expires on {expiry:%Y-%m-%d}", "rotate the certificate authority of the Cluster")
 
 
 def _authority_expiry(secret: Secret | None, cluster: str) -> datetime:
@@ -129,7 +111,7 @@ def _authority_expiry(secret: Secret | None, cluster: str) -> datetime:
 def read_workload_findings(client: ApiClient, cluster: ClusterObject) -> list[Finding]:
     """Return the findings of a workload cluster that answers. Raises `AttestationError`."""
     return [
-        Finding(result=Result.OK, check="connection", object=name_of(cluster)),
+        Check("connection", name_of(cluster)).ok(),
         _check_permissions(client, cluster),
         *_check_bindings(client, cluster),
     ]
@@ -139,30 +121,20 @@ def check_kubeconfig_expiry(
     connection: Connection, cluster: ClusterObject, now: datetime
 ) -> Finding:
     """Check how long the certificate of a kubeconfig Secret is valid."""
-    check, name = "kubeconfig's certificate", name_of(cluster)
+    check = Check("kubeconfig's certificate", name_of(cluster))
     expiry = None if connection.certificate is None else connection.certificate.not_after()
     if expiry is not None and expiry <= now + _SOON:
-        return Finding(
-            result=Result.WARNING,
-            check=check,
-            object=name,
-            message=f"expires on {expiry:%Y-%m-%d}",
-            next_step=f"kubectl attestation kubeconfig {name}",
-        )
-    return Finding(result=Result.OK, check=check, object=name)
+        step = f"kubectl attestation kubeconfig {cluster.key}"
+        return check.warning(f"expires on {expiry:%Y-%m-%d}", step)
+    return check.ok()
 
 
 def unreachable_finding(cluster: ClusterObject, failure: Unreachable) -> Finding:
     """Return the finding of a workload cluster that cannot be read."""
     key = cluster.key
-    return Finding(
-        result=Result.PROBLEM,
-        check="connection",
-        object=name_of(cluster),
-        message=failure.reason,
-        next_step=failure.next_step
-        or f"check the Secret {key.namespace}/{key.name}-kubeconfig and its API server",
-    )
+    step = f"check the Secret {key.namespace}/{key.name}-kubeconfig and its API server"
+    check = Check("connection", name_of(cluster))
+    return check.problem(failure.reason, failure.next_step or step)
 
 
 def without_attestation(findings: Iterable[Finding]) -> Iterator[Finding]:
@@ -200,9 +172,9 @@ def missing_permissions(client: ApiClient) -> list[str]:
 
 def _check_permissions(client: ApiClient, cluster: ClusterObject) -> Finding:
     missing = missing_permissions(client)
-    next_step = "apply packaging/signer/workload-rbac.yaml in the workload cluster"
-    check = "kubeconfig's permissions"
-    return permissions_finding(check, name_of(cluster), missing, next_step=next_step)
+    check = Check("kubeconfig's permissions", name_of(cluster))
+    step = "apply packaging/signer/workload-rbac.yaml in the workload cluster"
+    return check.permissions(missing, step)
 
 
 def _may(client: ApiClient, verb: str, resource: Resource, subresource: str) -> bool:
@@ -214,39 +186,32 @@ def _may(client: ApiClient, verb: str, resource: Resource, subresource: str) -> 
 
 def _check_bindings(client: ApiClient, cluster: ClusterObject) -> Iterator[Finding]:
     """Yield the bindings that approve by themselves, and the holders of other rights."""
-    name = name_of(cluster)
+    check = Check("rights", name_of(cluster))
     bindings = list_workload(client, CLUSTER_ROLE_BINDINGS)
     yield _check_automatic_approval(bindings, cluster)
     try:
         roles = list_workload(client, CLUSTER_ROLES)
     except ApiServerUnavailable as error:
-        yield Finding(
-            result=Result.UNKNOWN,
-            check="rights",
-            object=name,
-            message=f"ClusterRoles cannot be listed: {error.message}",
-            next_step="allow the kubeconfig's user to list clusterroles, or check them by hand",
+        yield check.unknown(
+            f"ClusterRoles cannot be listed: {error.message}",
+            "allow the kubeconfig's user to list clusterroles, or check them by hand",
         )
         return
     holders = find_holders(roles, bindings)
     for holder in holders:
-        yield Finding(
-            result=Result.WARNING,
-            check="rights",
-            object=name,
-            message=f"{holder.subject} may {holder.right}",
-            next_step=f"remove it from ClusterRole {holder.role} unless it needs the right",
+        yield check.warning(
+            f"{holder.subject} may {holder.right}",
+            f"remove it from ClusterRole {holder.role} unless it needs the right",
         )
     if not holders:
         administrators = ", ".join(find_administrators(roles, bindings))
-        message = f"administrators: {administrators}" if administrators else ""
-        yield Finding(result=Result.OK, check="rights", object=name, message=message)
+        yield check.ok(f"administrators: {administrators}" if administrators else "")
 
 
 def _check_automatic_approval(
     bindings: Sequence[dict[str, Any]], cluster: ClusterObject
 ) -> Finding:
-    name, approving = name_of(cluster), []
+    check, approving = Check(_AUTOMATIC_APPROVAL, name_of(cluster)), []
     for body in bindings:
         try:
             binding = read_binding(body)
@@ -254,24 +219,15 @@ def _check_automatic_approval(
             continue
         if binding is not None:
             approving.append(binding)
-    check = _AUTOMATIC_APPROVAL
     if not approving:
-        return Finding(result=Result.OK, check=check, object=name)
+        return check.ok()
     message = f"{', '.join(approving)} approves kubelet certificates without attestation"
     if cluster.bindings is not None and cluster.bindings.reason == NODES_NOT_ATTESTED:
-        return Finding(
-            result=Result.WARNING,
-            check=check,
-            object=name,
-            message=f"{message}; {cluster.bindings.message}",
-            next_step="attest these nodes (docs/migration.md): without the bindings they cannot"
-            " renew their certificates",
+        return check.warning(
+            f"{message}; {cluster.bindings.message}",
+            "attest these nodes (docs/migration.md): without the bindings they cannot renew their"
+            " certificates",
         )
-    return Finding(
-        result=Result.PROBLEM,
-        check=check,
-        object=name,
-        message=message,
-        # The workload cluster chose the names: a shell must not read them as anything else.
-        next_step=f"kubectl delete clusterrolebinding {shlex.join(approving)} (workload cluster)",
-    )
+    # The workload cluster chose the names: a shell must not read them as anything else.
+    names = shlex.join(approving)
+    return check.problem(message, f"kubectl delete clusterrolebinding {names} (workload cluster)")

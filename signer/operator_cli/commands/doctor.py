@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from signer.inventory.cluster_api.cluster import ClusterObject
 from signer.kube.transport.client import ApiClient
-from signer.operator_cli.checks.findings import Finding, Result, exit_status
+from signer.operator_cli.checks.findings import Check, Finding, exit_status
 from signer.operator_cli.checks.management_checks import check_management
 from signer.operator_cli.checks.signer_checks import (
     check_policies,
@@ -49,15 +49,8 @@ def run(session: Session) -> int:
     except Rejected as error:
         # A CRD is missing, or the Cluster that --cluster names does not exist.
         findings.append(check_signer(signer, None, session.now))
-        findings.append(
-            Finding(
-                result=Result.PROBLEM,
-                check="Clusters",
-                object=session.api.server,
-                message=error.message,
-                next_step=error.hint,
-            )
-        )
+        check = Check("Clusters", session.api.server)
+        findings.append(check.problem(error.message, error.hint))
     else:
         findings.append(check_signer(signer, snapshot, session.now))
         findings += _check_clusters(session, snapshot, signer)

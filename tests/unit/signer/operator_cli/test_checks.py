@@ -2,12 +2,12 @@
 
 import io
 import json
+import math
 import shlex
 from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -165,7 +165,7 @@ def test_authority_that_is_older_than_its_cluster_is_no_problem() -> None:
 def forbidden() -> FakeCluster:
     """Return a management cluster that lets nothing be listed."""
     management = FakeCluster()
-    management.intercept(403, "GET")
+    management.intercept(403, "GET", times=math.inf)
     return management
 
 
@@ -194,9 +194,9 @@ def admission(**binding: object) -> FakeCluster:
 def test_admission_policy_that_is_not_in_force_is_found(
     management: FakeCluster, result: Result
 ) -> None:
-    check = partial(management_checks._check_admission_policy, management_api(management))
-    finding = management_checks._guard(check, "admission policy", "records")
-    assert finding.result is result
+    findings = management_checks.check_management(management_api(management), "capi-system")
+    [found] = [each.result for each in findings if each.check == "admission policy"]
+    assert found is result
 
 
 def test_names_of_a_workload_cluster_are_no_commands_of_a_shell() -> None:
