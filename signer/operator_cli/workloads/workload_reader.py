@@ -7,6 +7,7 @@ requests of a command to one cluster have a deadline.
 
 import json
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -39,6 +40,11 @@ _NAMED: Final = 3
 READ_SECONDS: Final = 30.0
 """After these seconds a command sends no more requests to one cluster. The last answer may take as
 long again (`ANSWER_SECONDS`)."""
+
+USUAL_SECONDS: Final = 5.0
+NAMESPACE_SECONDS: Final = 120.0
+"""How long the Clusters of one namespace may keep a command waiting. Of each, the time above the
+usual one counts: a tenant may have hundreds, of which each takes half a minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,23 +134,26 @@ def for_each_workload(
 ) -> list[V | Unreachable]:
     """Connect to each workload cluster and read it, eight at a time; results in the same order."""
     api = session.api
-    progress = _Progress(session, len(clusters))
+    progress, patience = _Progress(session, len(clusters)), _Patience()
 
     def attempt(cluster: ClusterObject) -> V | Unreachable:
         with progress.reading(cluster):
-            try:
-                with closing(connect_workload(api, cluster, seconds=seconds)) as client:
-                    try:
-                        return read(client, cluster)
-                    except AttestationError as error:
-                        expired = _expired(client.endpoint.connection, cluster, session.now)
-                        return expired or Unreachable(_describe(error))
-            except KubeconfigRefused as error:
-                return Unreachable(f"the kubeconfig Secret is refused: {error.message}")
-            except AttestationError as error:
-                return Unreachable(_describe(error))
-            except CommandError as error:
-                return Unreachable(error.message)
+            return patience.spend(cluster.key.namespace, partial(read_one, cluster))
+
+    def read_one(cluster: ClusterObject) -> V | Unreachable:
+        try:
+            with closing(connect_workload(api, cluster, seconds=seconds)) as client:
+                try:
+                    return read(client, cluster)
+                except AttestationError as error:
+                    expired = _expired(client.endpoint.connection, cluster, session.now)
+                    return expired or Unreachable(_describe(error))
+        except KubeconfigRefused as error:
+            return Unreachable(f"the kubeconfig Secret is refused: {error.message}")
+        except AttestationError as error:
+            return Unreachable(_describe(error))
+        except CommandError as error:
+            return Unreachable(error.message)
 
     pool = ThreadPoolExecutor(_AT_ONCE)
     with session.progress(progress.line()):
@@ -178,6 +187,29 @@ def _describe(error: AttestationError) -> str:
         if isinstance(answer, dict) and answer.get("message"):
             detail += f": {answer['message']}"
     return f"{error.message} ({detail})" if detail else error.message
+
+
+class _Patience:
+    """How long the Clusters of each namespace have kept a command waiting; for any thread."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._seconds: dict[str, float] = defaultdict(float)
+
+    def spend(self, namespace: str, read: Callable[[], V | Unreachable]) -> V | Unreachable:
+        """Read a Cluster, unless others of its namespace have taken too long."""
+        began = time.monotonic()
+        with self._lock:
+            is_over = self._seconds[namespace] >= NAMESPACE_SECONDS
+        if is_over:
+            return Unreachable(
+                f"it was not read: other Clusters of namespace {namespace} answered too slowly"
+                " (--cluster reads one)"
+            )
+        result = read()
+        with self._lock:
+            self._seconds[namespace] += max(0.0, time.monotonic() - began - USUAL_SECONDS)
+        return result
 
 
 class _Progress:

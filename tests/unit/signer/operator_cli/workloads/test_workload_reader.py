@@ -11,10 +11,12 @@ from typing import cast
 import pytest
 
 from common.errors import ApiServerUnavailable
+from signer.inventory.cluster_api.cluster import ClusterObject
 from signer.kube import pages
 from signer.kube.resources import NODES
 from signer.kube.transport.client import ApiClient, Request
 from signer.kube.transport.kubeconfig import ClientCertificate
+from signer.model import ClusterKey
 from signer.operator_cli.checks.findings import Result
 from signer.operator_cli.checks.rbac import find_administrators, find_holders
 from signer.operator_cli.checks.workload_checks import read_workload_findings
@@ -103,6 +105,28 @@ def test_cluster_that_is_slow_has_a_deadline(
     ):
         list_workload(client, NODES)
     assert len(requests) == 5
+
+
+def test_tenant_with_many_slow_clusters_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of 500 Clusters took half a minute: the command took half an hour."""
+    now = [0.0]
+    monkeypatch.setattr(workload_reader, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(workload_reader, "_AT_ONCE", 1)
+    client = SimpleNamespace(close=lambda: None)
+    monkeypatch.setattr(workload_reader, "connect_workload", lambda *_, **__: client)
+    slow = [replace(CLUSTER, key=replace(CLUSTER.key, name=f"c{n}")) for n in range(500)]
+    other = replace(CLUSTER, key=ClusterKey(namespace="team-b", name="c1"))
+
+    def read(_client: ApiClient, cluster: ClusterObject) -> int:
+        now[0] += 4.0 if cluster is other else 30.0
+        return 1
+
+    session = Console(FakeCluster()).session()
+    results = for_each_workload(session, [*slow, *[other] * 50], read)
+    assert results[:5] == [1] * 5
+    reason = "it was not read: other Clusters of namespace team-a answered too slowly"
+    assert set(results[5:500]) == {Unreachable(f"{reason} (--cluster reads one)")}
+    assert results[500:] == [1] * 50
 
 
 def test_line_of_progress_names_the_clusters_that_are_awaited() -> None:
