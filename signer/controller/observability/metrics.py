@@ -6,6 +6,7 @@ clusters that get a label of their own is limited.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from heapq import nlargest, nsmallest
 from threading import Lock
 from typing import Final
@@ -13,15 +14,14 @@ from typing import Final
 from prometheus_client import (
     CollectorRegistry,
     Counter,
-    Gauge,
     Histogram,
     disable_created_metrics,
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from signer.controller.observability.node_metrics import NodeMetrics
-from signer.controller.observability.trust_metrics import TrustAnchorMetrics
+from signer.controller.observability.node_metrics import collect_nodes
+from signer.controller.observability.trust_metrics import collect_trust_anchors
 from signer.controller.queue.workqueue import QueueState
 from signer.controller.reports.cluster_state import ClusterReport
 from signer.controller.reports.derived_conditions import CountsByCluster
@@ -96,78 +96,79 @@ def build_registry(  # noqa: PLR0913 - the sources of all metrics
     registry = CollectorRegistry()
     for metric in (VERDICTS, VERDICT_SECONDS, QUEUE_SECONDS):
         registry.register(metric)
-    registry.register(_build_info(version))
-    registry.register(_ready(ready))
-    registry.register(_Policies(policies))
-    registry.register(_Queue(queue_state))
-    registry.register(_Budget(budget))
-    registry.register(TrustAnchorMetrics(bundles))
-    registry.register(_Clusters(clusters))
-    registry.register(NodeMetrics(nodes))
-    registry.register(_replicas(replicas))
-    registry.register(_clock_skew(clock_skew))
-    registry.register(_LostLines(lost_lines))
+    for collect in (
+        partial(_replica, version, ready, replicas, clock_skew),
+        partial(_policies, policies),
+        partial(_queue, queue_state),
+        partial(_budget, budget),
+        partial(collect_trust_anchors, bundles),
+        partial(collect_clusters, clusters),
+        partial(collect_nodes, nodes),
+        partial(_lost_lines, lost_lines),
+    ):
+        registry.register(_Collected(collect))
     return registry
 
 
-class _Queue(Collector):
-    """State of the work queue: it names the tenant and the cluster that keep the signer busy."""
+class _Collected(Collector):
+    """Calls a function whenever the metrics are read."""
 
-    def __init__(self, state: Callable[[], QueueState]) -> None:
-        self._state = state
+    def __init__(self, collect: Callable[[], Iterable[Metric]]) -> None:
+        self._collect = collect
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        state = self._state()
-        pending = GaugeMetricFamily(
-            f"{_PREFIX}_pending_requests",
-            "Requests of a cluster that are neither decided nor challenged.",
-            labels=("namespace", "cluster"),
-        )
-        for key, count in nlargest(_MAX_TENANTS, state.pending.items(), key=lambda pair: pair[1]):
-            pending.add_metric(_cluster_labels(key), count)
-        busy = GaugeMetricFamily(
-            f"{_PREFIX}_busy_workers",
-            "Workers that reconcile requests of a namespace's clusters.",
-            labels=("namespace",),
-        )
-        for namespace, workers in state.busy_workers.items():
-            busy.add_metric((namespace,), workers)
-        breakers = GaugeMetricFamily(
-            f"{_PREFIX}_circuit_breaker_open",
-            "1 while the API server of a cluster is so slow that it gets one worker at most.",
-            labels=("namespace", "cluster"),
-        )
-        for key in sorted(state.open_breakers, key=_cluster_labels)[:_MAX_TENANTS]:
-            breakers.add_metric(_cluster_labels(key), 1.0)
-        depth = GaugeMetricFamily(
-            f"{_PREFIX}_queue_depth", "Requests that are ready and wait for a worker."
-        )
-        depth.add_metric((), state.ready)
-        yield from (pending, busy, breakers, depth)
+    def collect(self) -> Iterable[Metric]:
+        return self._collect()
 
 
-class _Budget(Collector):
-    """Memory of the caches by tenant, for the tenants with the largest values."""
+def _queue(queue_state: Callable[[], QueueState]) -> Iterator[Metric]:
+    """Yield the state of the work queue: which tenant and which cluster keep the signer busy."""
+    state = queue_state()
+    pending = GaugeMetricFamily(
+        f"{_PREFIX}_pending_requests",
+        "Requests of a cluster that are neither decided nor challenged.",
+        labels=("namespace", "cluster"),
+    )
+    for key, count in nlargest(_MAX_TENANTS, state.pending.items(), key=lambda pair: pair[1]):
+        pending.add_metric(_cluster_labels(key), count)
+    busy = GaugeMetricFamily(
+        f"{_PREFIX}_busy_workers",
+        "Workers that reconcile requests of a namespace's clusters.",
+        labels=("namespace",),
+    )
+    for namespace, workers in state.busy_workers.items():
+        busy.add_metric((namespace,), workers)
+    breakers = GaugeMetricFamily(
+        f"{_PREFIX}_circuit_breaker_open",
+        "1 while the API server of a cluster is so slow that it gets one worker at most.",
+        labels=("namespace", "cluster"),
+    )
+    for key in sorted(state.open_breakers, key=_cluster_labels)[:_MAX_TENANTS]:
+        breakers.add_metric(_cluster_labels(key), 1.0)
+    depth = GaugeMetricFamily(
+        f"{_PREFIX}_queue_depth",
+        "Requests that are ready and wait for a worker.",
+        value=state.ready,
+    )
+    yield from (pending, busy, breakers, depth)
 
-    def __init__(self, budget: MemoryBudget) -> None:
-        self._budget = budget
 
-    def collect(self) -> Iterator[Metric]:
-        used = GaugeMetricFamily(
-            f"{_PREFIX}_cache_bytes",
-            "Memory of cached objects of a namespace's clusters.",
-            labels=("namespace",),
-        )
-        refused = CounterMetricFamily(
-            f"{_PREFIX}_cache_refused_objects",
-            "Objects of a namespace that its memory budget refused.",
-            labels=("namespace",),
-        )
-        for namespace, value in _largest(self._budget.used()):
-            used.add_metric((namespace,), value)
-        for namespace, value in _largest(self._budget.refused()):
-            refused.add_metric((namespace,), value)
-        yield from (used, refused)
+def _budget(budget: MemoryBudget) -> Iterator[Metric]:
+    """Yield the memory of the caches, for the tenants with the largest values."""
+    used = GaugeMetricFamily(
+        f"{_PREFIX}_cache_bytes",
+        "Memory of cached objects of a namespace's clusters.",
+        labels=("namespace",),
+    )
+    refused = CounterMetricFamily(
+        f"{_PREFIX}_cache_refused_objects",
+        "Objects of a namespace that its memory budget refused.",
+        labels=("namespace",),
+    )
+    for namespace, value in _largest(budget.used()):
+        used.add_metric((namespace,), value)
+    for namespace, value in _largest(budget.refused()):
+        refused.add_metric((namespace,), value)
+    yield from (used, refused)
 
 
 def _largest(values: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -178,106 +179,82 @@ def _cluster_labels(key: ClusterKey) -> tuple[str, str]:
     return key.namespace, str(key)
 
 
-class _Clusters(Collector):
-    """Which Clusters are served; of very many, those first that are not."""
-
-    def __init__(self, reports: Callable[[], Iterable[ClusterReport]]) -> None:
-        self._reports = reports
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        served = GaugeMetricFamily(
-            f"{_PREFIX}_cluster_served",
-            "1 if requests of a Cluster of this replica, selected or opted in, are decided.",
-            labels=("namespace", "cluster", "reason"),
-        )
-        reachable = GaugeMetricFamily(
-            f"{_PREFIX}_cluster_reachable",
-            "1 if the API server of an opted-in Cluster of this replica answers it.",
-            labels=("namespace", "cluster"),
-        )
-        expiry = GaugeMetricFamily(
-            f"{_PREFIX}_kubeconfig_not_after_seconds",
-            "When the client certificate of a Cluster's kubeconfig Secret expires, as Unix time.",
-            labels=("namespace", "cluster"),
-        )
-        for report in nsmallest(_MAX_CLUSTERS, self._reports(), key=_unserved_first):
-            labels = _cluster_labels(report.key)
-            if report.credential_expiry is not None:
-                expiry.add_metric(labels, report.credential_expiry.timestamp())
-            served.add_metric((*labels, "" if report.served else report.state), report.served)
-            reachable.add_metric(labels, report.reachable)
-        yield from (served, reachable, expiry)
-
-
-class _Policies(Collector):
-    """Whether the policies that were read last are in force."""
-
-    def __init__(self, validity: Callable[[], Mapping[tuple[str, str], bool]]) -> None:
-        self._validity = validity
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        valid = GaugeMetricFamily(
-            f"{_PREFIX}_policy_valid",
-            "1 if the present content of the policy file or policy object is valid.",
-            labels=("source", "policy"),
-        )
-        for labels, is_valid in sorted(self._validity().items()):
-            valid.add_metric(labels, is_valid)
-        yield valid
-
-
-def _build_info(version: str) -> Gauge:
-    gauge = Gauge(
-        f"{_PREFIX}_build_info", "Always 1; the version of the signer.", ("version",), registry=None
+def collect_clusters(reports: Callable[[], Iterable[ClusterReport]]) -> Iterator[Metric]:
+    """Yield which Clusters are served; of very many, those first that are not."""
+    served = GaugeMetricFamily(
+        f"{_PREFIX}_cluster_served",
+        "1 if requests of a Cluster of this replica, selected or opted in, are decided.",
+        labels=("namespace", "cluster", "reason"),
     )
-    gauge.labels(version).set(1)
-    return gauge
-
-
-def _ready(is_ready: Callable[[], bool]) -> Gauge:
-    gauge = Gauge(
-        f"{_PREFIX}_ready", "1 if this replica serves Clusters, as /readyz says.", registry=None
+    reachable = GaugeMetricFamily(
+        f"{_PREFIX}_cluster_reachable",
+        "1 if the API server of an opted-in Cluster of this replica answers it.",
+        labels=("namespace", "cluster"),
     )
-    gauge.set_function(is_ready)
-    return gauge
-
-
-def _replicas(count: Callable[[], int]) -> Gauge:
-    gauge = Gauge(
-        f"{_PREFIX}_replicas",
-        "Replicas that share the Clusters; 0 while this replica serves every Cluster.",
-        registry=None,
+    expiry = GaugeMetricFamily(
+        f"{_PREFIX}_kubeconfig_not_after_seconds",
+        "When the client certificate of a Cluster's kubeconfig Secret expires, as Unix time.",
+        labels=("namespace", "cluster"),
     )
-    gauge.set_function(count)
-    return gauge
-
-
-def _clock_skew(seconds: Callable[[], float]) -> Gauge:
-    gauge = Gauge(
-        f"{_PREFIX}_clock_skew_seconds",
-        "By how much the clock of this machine is ahead of the management API server's.",
-        registry=None,
-    )
-    gauge.set_function(seconds)
-    return gauge
+    for report in nsmallest(_MAX_CLUSTERS, reports(), key=_unserved_first):
+        labels = _cluster_labels(report.key)
+        if report.credential_expiry is not None:
+            expiry.add_metric(labels, report.credential_expiry.timestamp())
+        served.add_metric((*labels, "" if report.served else report.state), report.served)
+        reachable.add_metric(labels, report.reachable)
+    yield from (served, reachable, expiry)
 
 
 def _unserved_first(report: ClusterReport) -> tuple[bool, str, str]:
     return report.served, *_cluster_labels(report.key)
 
 
-class _LostLines(Collector):
-    """Lines of the log that could not be written."""
+def _policies(validity: Callable[[], Mapping[tuple[str, str], bool]]) -> Iterator[Metric]:
+    """Yield whether the policies that were read last are in force."""
+    valid = GaugeMetricFamily(
+        f"{_PREFIX}_policy_valid",
+        "1 if the present content of the policy file or policy object is valid.",
+        labels=("source", "policy"),
+    )
+    for labels, is_valid in sorted(validity().items()):
+        valid.add_metric(labels, is_valid)
+    yield valid
 
-    def __init__(self, lost: Callable[[], Mapping[str, int]]) -> None:
-        self._lost = lost
 
-    def collect(self) -> Iterator[Metric]:
-        lines = CounterMetricFamily(
-            f"{_PREFIX}_log_lines_lost",
-            "Lines of the log that were lost because it could not be written.",
-            labels=("kind",),
-        )
-        for kind, count in self._lost().items():
-            lines.add_metric((kind,), count)
-        yield lines
+def _replica(
+    version: str,
+    ready: Callable[[], bool],
+    replicas: Callable[[], int],
+    clock_skew: Callable[[], float],
+) -> Iterator[Metric]:
+    """Yield the state of this replica."""
+    info = GaugeMetricFamily(
+        f"{_PREFIX}_build_info", "Always 1; the version of the signer.", labels=("version",)
+    )
+    info.add_metric((version,), 1.0)
+    yield info
+    yield GaugeMetricFamily(
+        f"{_PREFIX}_ready", "1 if this replica serves Clusters, as /readyz says.", value=ready()
+    )
+    yield GaugeMetricFamily(
+        f"{_PREFIX}_replicas",
+        "Replicas that share the Clusters; 0 while this replica serves every Cluster.",
+        value=replicas(),
+    )
+    yield GaugeMetricFamily(
+        f"{_PREFIX}_clock_skew_seconds",
+        "By how much the clock of this machine is ahead of the management API server's.",
+        value=clock_skew(),
+    )
+
+
+def _lost_lines(lost: Callable[[], Mapping[str, int]]) -> Iterator[Metric]:
+    """Yield how many lines of the log could not be written."""
+    lines = CounterMetricFamily(
+        f"{_PREFIX}_log_lines_lost",
+        "Lines of the log that were lost because it could not be written.",
+        labels=("kind",),
+    )
+    for kind, count in lost().items():
+        lines.add_metric((kind,), count)
+    yield lines

@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterator
 from hashlib import sha256
 from typing import Final
 
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
+from prometheus_client.core import GaugeMetricFamily, Metric
 
 from signer.trust_bundles import TrustBundleFiles
 from signer.verify.x509.lenient_der import Element, children, oid, single_element
@@ -25,44 +24,38 @@ _NAMES: Final = {
 """Attribute types of RFC 4514, section 3. Others are shown as OID."""
 
 
-class TrustAnchorMetrics(Collector):
-    """Expiry of the trust anchors that are in use."""
-
-    def __init__(self, bundles: Callable[[], TrustBundleFiles | None]) -> None:
-        self._bundles = bundles
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the metrics of the files in their present state."""
-        expiry = GaugeMetricFamily(
-            f"{_PREFIX}_trust_anchor_not_after_seconds",
-            "When a configured authority expires, as Unix time.",
-            labels=("policy", "subject", "fingerprint"),
-        )
-        update = GaugeMetricFamily(
-            f"{_PREFIX}_revocation_list_next_update_seconds",
-            "nextUpdate of a configured revocation list, as Unix time; 0 if the list has none.",
-            labels=("policy", "source"),
-        )
-        invalid = GaugeMetricFamily(
-            f"{_PREFIX}_trust_anchors_invalid",
-            "1 while the files of a policy are invalid and their last valid content is in use.",
-            labels=("policy",),
-        )
-        unmatched = GaugeMetricFamily(
-            f"{_PREFIX}_revocation_lists_unmatched",
-            "Configured revocation lists of a policy that none of its authorities has signed.",
-            labels=("policy",),
-        )
-        files = self._bundles()
-        for policy, anchors in sorted(files.current.items()) if files is not None else ():
-            for anchor in (*anchors.roots, *anchors.intermediates):
-                labels = (policy, _subject(anchor), _fingerprint(anchor))
-                expiry.add_metric(labels, anchor.fields.not_after.timestamp())
-            for crl in anchors.revocation_lists:
-                update.add_metric((policy, crl.source), _next_update(crl))
-            invalid.add_metric((policy,), float(files is not None and policy in files.invalid))
-            unmatched.add_metric((policy,), len(anchors.unmatched_lists))
-        yield from (expiry, update, invalid, unmatched)
+def collect_trust_anchors(bundles: Callable[[], TrustBundleFiles | None]) -> Iterator[Metric]:
+    """Yield when the trust anchors that are in use expire, and the state of their files."""
+    expiry = GaugeMetricFamily(
+        f"{_PREFIX}_trust_anchor_not_after_seconds",
+        "When a configured authority expires, as Unix time.",
+        labels=("policy", "subject", "fingerprint"),
+    )
+    update = GaugeMetricFamily(
+        f"{_PREFIX}_revocation_list_next_update_seconds",
+        "nextUpdate of a configured revocation list, as Unix time; 0 if the list has none.",
+        labels=("policy", "source"),
+    )
+    invalid = GaugeMetricFamily(
+        f"{_PREFIX}_trust_anchors_invalid",
+        "1 while the files of a policy are invalid and their last valid content is in use.",
+        labels=("policy",),
+    )
+    unmatched = GaugeMetricFamily(
+        f"{_PREFIX}_revocation_lists_unmatched",
+        "Configured revocation lists of a policy that none of its authorities has signed.",
+        labels=("policy",),
+    )
+    files = bundles()
+    for policy, anchors in sorted(files.current.items()) if files is not None else ():
+        for anchor in (*anchors.roots, *anchors.intermediates):
+            labels = (policy, _subject(anchor), _fingerprint(anchor))
+            expiry.add_metric(labels, anchor.fields.not_after.timestamp())
+        for crl in anchors.revocation_lists:
+            update.add_metric((policy, crl.source), _next_update(crl))
+        invalid.add_metric((policy,), float(files is not None and policy in files.invalid))
+        unmatched.add_metric((policy,), len(anchors.unmatched_lists))
+    yield from (expiry, update, invalid, unmatched)
 
 
 def _subject(anchor: TrustAnchor) -> str:

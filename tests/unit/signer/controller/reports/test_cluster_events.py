@@ -208,12 +208,12 @@ def test_expiry_of_the_kubeconfig_is_shown_and_a_new_one_is_no_event() -> None:
     """The certificate expires silently otherwise, and then no node gets one."""
     fixture = ReporterFixture()
     fixture.update()
-    families = {f.name: f for f in metrics._Clusters(fixture.reporter.own).collect()}
+    families = {f.name: f for f in metrics.collect_clusters(fixture.reporter.own)}
     assert families["node_attestation_kubeconfig_not_after_seconds"].samples == []
     for year in (2027, 2028):
         fixture.expiry = datetime(year, 1, 1, tzinfo=UTC)
         fixture.update()
-        families = {f.name: f for f in metrics._Clusters(fixture.reporter.own).collect()}
+        families = {f.name: f for f in metrics.collect_clusters(fixture.reporter.own)}
         [sample] = families["node_attestation_kubeconfig_not_after_seconds"].samples
         assert sample.value == fixture.expiry.timestamp()
         assert sample.labels == {"namespace": "team-a", "cluster": "team-a/blue"}
