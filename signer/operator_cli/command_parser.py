@@ -35,7 +35,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "rejoin-kubeconfig": "print the kubeconfig with which nodes rejoin after months off",
     "explain": "explain, check by check, how the signer judges a request of a live cluster",
     "policy": "check policies",
-    "pcrs": "review boots that a policy does not allow, accept them, withdraw former ones",
+    "pcrs": "review boots that a policy does not allow, accept or import values, withdraw them",
     "learn": "print a policy that allows the PCR values of nodes known to be good",
     "version": "print the version of this program",
     "doctor": "examine the installation, the Clusters, and rights that avoid the attestation",
@@ -309,6 +309,42 @@ def _add_pcrs(command: argparse.ArgumentParser) -> None:
                 metavar="DATE",
                 help="the values count until the end of this day (UTC), as YYYY-MM-DD",
             )
+    _add_import(actions)
+
+
+def _add_import(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    what = "add the PCR values that a vendor predicts for its image, and end the former ones"
+    action = actions.add_parser("import", help=what, description=f"{what[0].upper()}{what[1:]}.")
+    _add_connection(action)
+    action.add_argument(
+        "file",
+        type=Path,
+        metavar="FILE",
+        help="the predictions: what pcrsys, compute-pcrs or `systemd-measure calculate` prints",
+    )
+    action.add_argument(
+        "--key", type=Path, required=True, metavar="VENDOR", help="the vendor's public key, PEM"
+    )
+    action.add_argument(
+        "--signature",
+        type=Path,
+        metavar="FILE",
+        help="the vendor's signature of the predictions, base64 (default: their name and .sig)",
+    )
+    action.add_argument(
+        "--policy",
+        metavar="NAME",
+        help="the KubeletAttestationPolicy; required if several have lists of PCR values",
+    )
+    action.add_argument(
+        "--until",
+        type=_parse_last_day,
+        metavar="DATE",
+        help="the former values count until the end of this day (UTC), as YYYY-MM-DD (default: 30"
+        " days from now)",
+    )
+    _add_signer_namespace(action)
+    _add_yes(action)
 
 
 def _parse_last_day(text: str) -> datetime:

@@ -110,7 +110,7 @@ class ReviewedPolicy:
 
     def allows_elsewhere(self, group: "Group", now: datetime) -> bool:
         """Return whether a list has a PCR value of a group, of another PCR or other Machines."""
-        return not _listed(self.spec).isdisjoint(_pcr_digests(group) - self.ended(now))
+        return not listed_digests(self.spec).isdisjoint(_pcr_digests(group) - self.ended(now))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +185,7 @@ def add_values(
     for value in group.values:
         digests = _list_in(changed, group.variant, value)
         digests[:] = sorted({*map(str.lower, digests), value.digest})
-    _set_end(changed, _pcr_digests(group), until)
+    set_end(changed, _pcr_digests(group), until)
     return changed
 
 
@@ -195,11 +195,11 @@ def remove_values(spec: Mapping[str, Any], group: Group) -> dict[str, Any]:
     for value in group.values:
         digests = _list_in(changed, group.variant, value)
         digests[:] = [digest for digest in digests if digest.lower() != value.digest]
-    _set_end(changed, _pcr_digests(group) - _listed(changed), None)
+    set_end(changed, _pcr_digests(group) - listed_digests(changed), None)
     return changed
 
 
-def _listed(spec: Mapping[str, Any]) -> frozenset[str]:
+def listed_digests(spec: Mapping[str, Any]) -> frozenset[str]:
     """Return the values in all lists of PCRs."""
     pcrs = spec.get("pcrs") or {}
     return frozenset(
@@ -211,7 +211,7 @@ def _listed(spec: Mapping[str, Any]) -> frozenset[str]:
     )
 
 
-def _set_end(spec: dict[str, Any], digests: frozenset[str], until: datetime | None) -> None:
+def set_end(spec: dict[str, Any], digests: frozenset[str], until: datetime | None) -> None:
     """Let these values count until then, or without an end."""
     if not digests:
         return

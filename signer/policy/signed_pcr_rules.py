@@ -87,7 +87,7 @@ def _merged(allowed: PcrValues, additions: PcrValues) -> PcrValues:
 def _rule(section: Section, selection: Mapping[str, tuple[int, ...]]) -> PcrSignatureRules:
     keys = {}
     for text in section.strings("keys", ()):
-        key = _public_key(text)
+        key = read_vendor_key(text)
         if key is None:
             section.add_problem("must hold public keys as PEM: RSA, P-256 or P-384", "keys")
         else:
@@ -101,7 +101,8 @@ def _rule(section: Section, selection: Mapping[str, tuple[int, ...]]) -> PcrSign
     return PcrSignatureRules(keys=keys, pcrs=signed, revoked=revoked)
 
 
-def _public_key(pem: str) -> PublicKey | None:
+def read_vendor_key(pem: str) -> PublicKey | None:
+    """Return the public key of an image's vendor, `None` if it is not RSA, P-256 or P-384."""
     try:
         return require_supported_key(load_pem_public_key(pem.encode()))
     except (InvalidKey, UnsupportedAlgorithm, ValueError, TypeError):

@@ -1,9 +1,18 @@
-"""A firmware update of several nodes: refused, reviewed as one group, accepted, and cleaned up."""
+"""A firmware update of several nodes: refused, reviewed as one group, accepted, and cleaned up.
 
+An update that the vendor predicts and signs is imported before it, and refuses no node.
+"""
+
+import base64
+import json
 import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from tests.harness.client import Object
 from tests.harness.fleet import Fleet
@@ -118,6 +127,50 @@ def test_updated_nodes_are_accepted_as_one_group_and_the_old_value_is_withdrawn(
         policy.wait_for("Ready", "True", "InForce")
         boot(nodes[0], "1.4")
         assert "PcrPolicyMismatch" in renew(nodes[0])
+
+
+def predictions(directory: Path, vendor: ec.EllipticCurvePrivateKey, version: str) -> Path:
+    """Write what a vendor predicts of a version, as pcrsys does, with the signature beside it."""
+    file = directory / f"{version}.json"
+    pcrs = {index: {"sha256": [value]} for index, value in values(version).items()}
+    file.write_text(json.dumps({"pcrs": pcrs}), encoding="utf-8")
+    signature = vendor.sign(file.read_bytes(), ec.ECDSA(hashes.SHA256()))
+    (directory / f"{file.name}.sig").write_bytes(base64.encodebytes(signature))
+    return file
+
+
+@pytest.mark.usefixtures("object_signer")
+def test_update_that_its_vendor_predicts_refuses_no_node(
+    fleet: Fleet, machines: Machines, tmp_path: Path
+) -> None:
+    operator = Operator(fleet, fleet.management.admin_config)
+    vendor = ec.generate_private_key(ec.SECP256R1())
+    key = tmp_path / "vendor.pub"
+    spki = PublicFormat.SubjectPublicKeyInfo
+    key.write_bytes(vendor.public_key().public_bytes(Encoding.PEM, spki))
+    zero = {"sha256": {str(index): ["00" * 32] for index in PCRS}}
+    rule = {"mode": "Enforce", "selection": {"sha256": [*PCRS]}, "allowed": zero}
+    with stored_policy(fleet, "firmware-update", of_cluster(fleet.first, pcrs=rule)) as policy:
+
+        def import_version(version: str) -> None:
+            file = predictions(tmp_path, vendor, version)
+            call = operator.call(
+                *("pcrs", "import", file, "--key", key, "--policy", "firmware-update"),
+                *("--until", "2998-12-31", "--yes"),
+            )
+            assert call.status == 0, call
+            policy.wait_for("Ready", "True", "InForce")
+
+        import_version("1.4")
+        node = machines.registered()
+        boot(node, "1.4")
+        assert node.call().status == 0
+        import_version("1.5")
+        assert renew(node) == ""
+        boot(node, "1.5")
+        assert renew(node) == ""
+        old = values("1.4")["0"]
+        assert pcrs(fleet)["until"] == [{"value": old, "time": "2999-01-01T00:00:00Z"}]
 
 
 def _attack(fleet: Fleet, machines: Machines, node: Node) -> None:

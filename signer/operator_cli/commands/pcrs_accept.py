@@ -71,15 +71,25 @@ def change_policy(
     values = "".join(f"  {value}\n" for value in group.values)
     session.confirm(f"{values}{consequence}")
     spec = edit(review.reviewed.spec, group)
+    write_policy(session, group.policy, {"resourceVersion": review.resource_version}, spec)
+
+
+def write_policy(
+    session: Session, name: str, metadata: Mapping[str, Any], spec: Mapping[str, Any]
+) -> None:
+    """Write the rules on the boot, if the policy still has the resourceVersion in `metadata`.
+
+    Raises `Rejected`.
+    """
     changed = {key: spec[key] for key in ("pcrs", "eventLog") if key in spec}
     if "pcrs" in changed:
         changed["pcrs"] = {"until": None, **changed["pcrs"]}  # a merge patch removes what is null
-    metadata = {"resourceVersion": review.resource_version}
-    path = POLICIES.object_path(group.policy)
     if not session.api.merge_patch(
-        path, {"metadata": metadata, "spec": changed}, accepted=MAY_HAVE_CHANGED
+        POLICIES.object_path(name),
+        {"metadata": metadata, "spec": changed},
+        accepted=MAY_HAVE_CHANGED,
     ).succeeded:
         raise Rejected(
-            f"KubeletAttestationPolicy {group.policy} has changed meanwhile",
+            f"KubeletAttestationPolicy {name} has changed meanwhile",
             hint="run the command `pcrs review`, and then this command again",
         )

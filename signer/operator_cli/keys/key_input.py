@@ -103,7 +103,7 @@ def read_key(argument: str, stdin: TextIO) -> PublicEndorsementKey:
         raise InputInvalid(f"{argument}: must have 64 hexadecimal digits after {_DIGEST_PREFIX}")
     if argument == "-":
         return parse_key(stdin.read(_MAX_KEY_FILE), "standard input")
-    return parse_key(_read_file(Path(argument), _MAX_KEY_FILE), argument)
+    return parse_key(read_text(Path(argument)), argument)
 
 
 def read_inventory(path: Path, default: ClusterKey | None) -> list[KeyRegistration]:
@@ -112,7 +112,7 @@ def read_inventory(path: Path, default: ClusterKey | None) -> list[KeyRegistrati
     A row without a Cluster gets the default one. Raises `InputInvalid` with every problem, each
     with its row.
     """
-    rows = _rows(_read_file(path, _MAX_INVENTORY), path)
+    rows = _rows(read_text(path, _MAX_INVENTORY), path)
     problems: list[str] = []
     registrations = []
     for number, row in rows:
@@ -163,17 +163,24 @@ def _manifest_values(document: Mapping[str, Any]) -> list[object]:
     ]
 
 
-def _read_file(path: Path, limit: int) -> str:
+def read_text(path: Path, limit: int = _MAX_KEY_FILE) -> str:
+    """Read a small file of UTF-8. Raises `InputInvalid`."""
+    try:
+        return read_bytes(path, limit).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputInvalid(f"{path}: must be UTF-8") from error
+
+
+def read_bytes(path: Path, limit: int = _MAX_KEY_FILE) -> bytes:
+    """Read a small file. Raises `InputInvalid`."""
     try:
         with path.open("rb") as file:
             content = file.read(limit + 1)
-        if len(content) > limit:
-            raise InputInvalid(f"{path}: must not exceed {limit >> 10} KiB")
-        return content.decode("utf-8-sig")
     except OSError as error:
         raise InputInvalid(f"{path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputInvalid(f"{path}: must be UTF-8") from error
+    if len(content) > limit:
+        raise InputInvalid(f"{path}: must not exceed {limit >> 10} KiB")
+    return content
 
 
 def _rows(text: str, path: Path) -> Sequence[tuple[int, Mapping[str, Any]]]:

@@ -45,7 +45,7 @@ def is_signed_by_vendor(
         digest = policy_digest({bank: indices}, values)
         found = _candidates(documents, bank, indices, digest)
         if not any(
-            _is_signed_by(rules.keys[fingerprint], signature, digest)
+            is_signed_by(rules.keys[fingerprint], signature, digest)
             for fingerprint, signature in islice(found, _MAX_CANDIDATES)
             if fingerprint in rules.keys
         ):
@@ -89,12 +89,13 @@ def _candidates(
         raise PcrSignaturesMalformed(f"signatures of PCR values: {error}") from None
 
 
-def _is_signed_by(key: PublicKey, signature: bytes, digest: bytes) -> bool:
+def is_signed_by(key: PublicKey, signature: bytes, message: bytes) -> bool:
+    """Return whether a vendor's key signed a message, with SHA-256."""
     try:
         if isinstance(key, rsa.RSAPublicKey):
-            key.verify(signature, digest, padding.PKCS1v15(), hashes.SHA256())
+            key.verify(signature, message, padding.PKCS1v15(), hashes.SHA256())
         else:
-            key.verify(signature, digest, ec.ECDSA(hashes.SHA256()))
+            key.verify(signature, message, ec.ECDSA(hashes.SHA256()))
     except InvalidSignature:
         return False
     return True
