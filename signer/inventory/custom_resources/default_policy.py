@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from common.names import ANNOTATION_PREFIX
 from signer.inventory.kinds import POLICIES
 from signer.kube.leases import LeaseClient
 from signer.kube.transport.client import MAY_EXIST, ApiClient
@@ -15,7 +16,7 @@ from signer.kube.transport.client import MAY_EXIST, ApiClient
 NAME: Final = "default"
 _RETRY_SECONDS: Final = 10.0
 _LEASE: Final = "node-attestation-default-policy"
-_LABEL: Final = "attestation.cluster.x-k8s.io/default-policy"
+_LABEL: Final = ANNOTATION_PREFIX + "default-policy"
 
 
 class DefaultPolicy:

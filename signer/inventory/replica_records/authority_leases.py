@@ -9,11 +9,12 @@ docs/decisions/0008-one-authority-one-cluster.md.
 from collections.abc import Callable
 from typing import Final
 
+from common.names import ANNOTATION_PREFIX
 from signer.inventory.replica_records.cluster_leases import DIGITS, ClusterLeases
 from signer.kube.leases import LeaseClient
 from signer.model import ClusterKey
 
-_LABEL: Final = "attestation.cluster.x-k8s.io/authority"
+_LABEL: Final = ANNOTATION_PREFIX + "authority"
 """On the Lease of each Cluster: the digest of its authority's public key."""
 
 

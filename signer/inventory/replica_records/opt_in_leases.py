@@ -10,13 +10,14 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
+from common.names import ANNOTATION_PREFIX
 from signer.inventory.replica_records.cluster_leases import ClusterLeases, digest
 from signer.kube.leases import LeaseClient
 from signer.model import ClusterKey
 
-_LABEL: Final = "attestation.cluster.x-k8s.io/opt-in"
+_LABEL: Final = ANNOTATION_PREFIX + "opt-in"
 """On the Lease of each Cluster: a digest of its name."""
-_SEEN: Final = "attestation.cluster.x-k8s.io/opt-in-seen"
+_SEEN: Final = ANNOTATION_PREFIX + "opt-in-seen"
 """On the same Lease: seconds since 1970, or `_COMPLETE`."""
 _COMPLETE: Final = "complete"
 

@@ -5,15 +5,16 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, Final
 
+from common.names import ANNOTATION_PREFIX
 from signer.kube.decode import MAX_TEXT
 
-SETTINGS_LABEL: Final = "attestation.cluster.x-k8s.io/signer-settings"
+SETTINGS_LABEL: Final = ANNOTATION_PREFIX + "signer-settings"
 """On the Lease of each replica: only replicas with the same value share the Clusters."""
-NAMESPACE_LABEL: Final = "attestation.cluster.x-k8s.io/watched-namespace"
+NAMESPACE_LABEL: Final = ANNOTATION_PREFIX + "watched-namespace"
 """The only namespace whose Clusters a replica serves; empty for all."""
-SOURCE_LABEL: Final = "attestation.cluster.x-k8s.io/policy-source"
+SOURCE_LABEL: Final = ANNOTATION_PREFIX + "policy-source"
 """Where a replica has its policies: a `PolicySource`."""
-STATES_ANNOTATION: Final = "attestation.cluster.x-k8s.io/cluster-states"
+STATES_ANNOTATION: Final = ANNOTATION_PREFIX + "cluster-states"
 """What a replica with a policy file says of its Clusters; empty with policy objects, whose status
 says it. It is a part of the status of a policy: `selectedClusters`, and `clusters` only with those
 that are not served or have a message. If they are too many, `selectedClusters` is 0."""

@@ -10,6 +10,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from signer.inventory.replica_records.replica_leases import (
+    NAMESPACE_LABEL,
+    SETTINGS_LABEL,
+    SOURCE_LABEL,
+)
+
 Check = Callable[[object], bool]
 Fields = Check | Mapping[str, "Fields"] | Sequence["Fields"]
 """What is allowed of a value: a scalar of a form, keys of an object, or the items of a list."""
@@ -165,9 +171,9 @@ LEASE: Final[Fields] = {
     "metadata": {
         "name": NAME,
         "labels": {
-            "attestation.cluster.x-k8s.io/signer-settings": NAME,
-            "attestation.cluster.x-k8s.io/watched-namespace": NAME,
-            "attestation.cluster.x-k8s.io/policy-source": WORD,
+            SETTINGS_LABEL: NAME,
+            NAMESPACE_LABEL: NAME,
+            SOURCE_LABEL: WORD,
         },
     },
     "spec": {"holderIdentity": NAME, "leaseDurationSeconds": is_number, "renewTime": TIME},

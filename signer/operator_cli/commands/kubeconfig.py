@@ -30,6 +30,7 @@ from signer.kube.discovery import find_resource
 from signer.kube.resources import CSRS, SECRETS
 from signer.kube.transport.client import ApiClient
 from signer.kube.transport.kubeconfig import Connection, parse_kubeconfig
+from signer.operator_cli.checks.rbac import SIGNER_GROUP
 from signer.operator_cli.checks.workload_checks import missing_permissions
 from signer.operator_cli.errors import EXIT_OK, Rejected, ServerUnavailable
 from signer.operator_cli.session import Session
@@ -41,8 +42,6 @@ from signer.operator_cli.workloads.workload_reader import (
     reading_workload,
 )
 
-GROUP: Final = "attestation.cluster.x-k8s.io:signer"
-"""The group of workload-rbac.yaml."""
 _USER: Final = "node-attestation-signer"
 _LIFETIME: Final = timedelta(days=365)
 """kube-controller-manager may sign a shorter one (--cluster-signing-duration)."""
@@ -90,7 +89,7 @@ def _require_valid(connection: Connection, cluster: ClusterObject, now: datetime
 def _request_certificate(client: ApiClient, key: ec.EllipticCurvePrivateKey) -> bytes:
     """Let kube-controller-manager sign a certificate for the signer's group; return it as PEM."""
     subject = [
-        x509.NameAttribute(NameOID.ORGANIZATION_NAME, GROUP),
+        x509.NameAttribute(NameOID.ORGANIZATION_NAME, SIGNER_GROUP),
         x509.NameAttribute(NameOID.COMMON_NAME, _USER),
     ]
     request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name(subject))
@@ -141,7 +140,7 @@ def _require_rights(cluster: ClusterObject, content: bytes) -> None:
         missing = missing_permissions(client)
     if missing:
         raise Rejected(
-            f"nothing was changed: the group {GROUP} may not {', '.join(missing)}",
+            f"nothing was changed: the group {SIGNER_GROUP} may not {', '.join(missing)}",
             hint="apply packaging/signer/workload-rbac.yaml in the workload cluster, and try again",
         )
 

@@ -9,7 +9,7 @@ tenant's. So what a request says of its state is only shown as `reported`.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from common.errors import AttestationError
@@ -77,28 +77,22 @@ def unanswered(
 def describe(csr: Csr) -> PendingRequest:
     """Return what a request says, as far as it can be parsed."""
     reported = csr.annotations.get(PENDING_REASON_ANNOTATION, "")
-    kind, node, provider_id, key = _parsed_fields(csr)
-    return PendingRequest(
+    request = PendingRequest(
         name=csr.name,
-        kind=kind,
+        kind="invalid",
         requester=csr.username,
         created=csr.created,
         reported=reported,
         challenged=not reported and CHALLENGE_ANNOTATION in csr.annotations,
-        node=node,
-        provider_id=provider_id,
-        endorsement_key=key,
     )
-
-
-def _parsed_fields(csr: Csr) -> tuple[str, str, str, str]:
-    """Return kind, node name, provider ID and endorsement key."""
     try:
         parsed = parse_request(csr, CsrKind(csr.signer_name))
+        node = parsed.request.node_name
         if isinstance(parsed, ParsedKubeletServing):
-            return "serving", parsed.request.node_name, "", ""
-        kind = "offer" if isinstance(parsed, ParsedOffer) else "answer"
+            return replace(request, kind="serving", node=node)
         key = verify_endorsement_key(parsed.evidence.ek_public).name
     except AttestationError:
-        return "invalid", "", "", ""
-    return kind, parsed.request.node_name, parsed.provider_id, key
+        return request
+    kind = "offer" if isinstance(parsed, ParsedOffer) else "answer"
+    provider_id = parsed.provider_id
+    return replace(request, kind=kind, node=node, provider_id=provider_id, endorsement_key=key)

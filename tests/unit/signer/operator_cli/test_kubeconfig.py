@@ -11,6 +11,7 @@ from cryptography.x509 import load_pem_x509_certificate
 from signer.kube.transport.endpoint import ANSWER_SECONDS
 from signer.kube.transport.kubeconfig import ClientCertificate, Connection, parse_kubeconfig
 from signer.operator_cli.checks.findings import Result
+from signer.operator_cli.checks.rbac import SIGNER_GROUP
 from signer.operator_cli.checks.workload_checks import check_kubeconfig_expiry
 from signer.operator_cli.commands import kubeconfig
 from signer.operator_cli.errors import Rejected
@@ -22,7 +23,7 @@ from tests.fakes.management_api import Console
 from tests.harness import pki
 
 AUTHORITY = pki.Authority.make("test", pki.ec_key())
-CLIENT = AUTHORITY.client("signer", kubeconfig.GROUP)
+CLIENT = AUTHORITY.client("signer", SIGNER_GROUP)
 CONNECTION = Connection(
     server="https://192.0.2.1:6443",
     ca=AUTHORITY.pair.certificate.decode(),
