@@ -1,8 +1,5 @@
 """The real clusterctl installs the components from a local repository, and upgrades them."""
 
-import json
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -11,11 +8,12 @@ import pytest
 import yaml
 
 from signer.arguments import parse_arguments
-from tests.controlplane import pins, provide
+from tests.controlplane import pins
 from tests.harness import objects
 from tests.harness.client import Object
 from tests.harness.controlplane import ApiServer
 from tests.packaging.signer.chart import SOURCE
+from tests.packaging.signer.clusterctl import FILES, LABEL, Clusterctl, management_cluster
 from tests.packaging.signer.helm import NAMESPACE, RELEASE
 from tests.packaging.signer.rendered import only
 from tests.packaging.signer.served import when_served
@@ -23,7 +21,6 @@ from tests.packaging.signer.version import semantic_version
 
 VERSION: Final = f"v{semantic_version()}"
 NEXT_VERSION: Final = "v0.1.9"
-LABEL: Final = "addon-node-attestation"
 DEPLOYMENT: Final = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{RELEASE}"
 KEYS: Final = "/apis/attestation.cluster.x-k8s.io/v1alpha1/endorsementkeys"
 NODES: Final = "/apis/attestation.cluster.x-k8s.io/v1alpha1/attestednodes"
@@ -31,116 +28,30 @@ TEAM: Final = "team-a"
 KEY: Final = "5" * 64
 
 
-class Clusterctl:
-    """clusterctl with a local repository that has this provider and Cluster API's CRDs."""
-
-    def __init__(self, directory: Path) -> None:
-        self._home = directory
-        self._repository = directory / "repository"
-        self._add_core()
-        self.add_version(VERSION)
-        self._config = directory / "clusterctl.yaml"
-        self._config.write_text(
-            yaml.safe_dump(
-                {
-                    "providers": [
-                        {
-                            "name": "cluster-api",
-                            "type": "CoreProvider",
-                            "url": str(
-                                self._repository
-                                / "cluster-api"
-                                / pins.cluster_api().cluster_api
-                                / "core-components.yaml"
-                            ),
-                        },
-                        {
-                            "name": "node-attestation",
-                            "type": "AddonProvider",
-                            "url": str(
-                                self._repository / LABEL / VERSION / "addon-components.yaml"
-                            ),
-                        },
-                    ]
-                }
-            )
-        )
-
-    def add_version(self, version: str) -> None:
-        """Add a version of this provider to the repository."""
-        directory = self._repository / LABEL / version
-        directory.mkdir(parents=True)
-        shutil.copy(SOURCE / "metadata.yaml", directory)
-        text = (SOURCE / "addon-components.yaml").read_text(encoding="utf-8")
-        text = text.replace(f"signer:{semantic_version()}", f"signer:{version.removeprefix('v')}")
-        (directory / "addon-components.yaml").write_text(text, encoding="utf-8")
-
-    def run(self, *arguments: str, **variables: str) -> str:
-        """Run clusterctl and return what it printed."""
-        done = subprocess.run(
-            [provide.tool("clusterctl"), *arguments, "--config", self._config],
-            env={
-                "HOME": str(self._home),
-                "CLUSTERCTL_DISABLE_VERSIONCHECK": "true",
-                "GOPROXY": "off",
-                **variables,
-            },
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def _add_core(self) -> None:
-        """Add a core provider that consists of Cluster API's own CRDs."""
-        version = pins.cluster_api().cluster_api
-        namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: capi-system}\n"
-        crds = [
-            # As Cluster API's installation does: the label names the version of references.
-            file.read_text(encoding="utf-8").replace(
-                "\nmetadata:\n", "\nmetadata:\n  labels: {cluster.x-k8s.io/v1beta2: v1beta2}\n", 1
-            )
-            for file in sorted(provide.crds()[0].glob("*.yaml"))
-        ]
-        major, minor, _ = pins.parse(version)
-        metadata = {
-            "apiVersion": "clusterctl.cluster.x-k8s.io/v1alpha3",
-            "kind": "Metadata",
-            "releaseSeries": [{"major": major, "minor": minor, "contract": "v1beta2"}],
-        }
-        directory = self._repository / "cluster-api" / version
-        directory.mkdir(parents=True)
-        # clusterctl replaces variables, so `$` is `$$`.
-        components = "---\n".join([namespace, *crds]).replace("$", "$$")
-        (directory / "core-components.yaml").write_text(components, encoding="utf-8")
-        (directory / "metadata.yaml").write_text(yaml.safe_dump(metadata), encoding="utf-8")
-
-
 @pytest.fixture
 def clusterctl(tmp_path: Path) -> Clusterctl:
     """Return clusterctl with its own repository."""
-    return Clusterctl(tmp_path)
+    return Clusterctl(tmp_path, VERSION, SOURCE)
 
 
 @pytest.fixture
 def management_clusters(assets: Path, tmp_path: Path) -> Iterator[tuple[ApiServer, ApiServer]]:
-    """Run two API servers that have the kinds of cert-manager, which clusterctl requires."""
-    first, second = (ApiServer(name, tmp_path / name, assets) for name in ("first", "second"))
-    with first, second:
-        for cluster in (first, second):
-            for kind in ("Issuer", "Certificate"):
-                cluster.kubectl("create", "-f", "-", stdin=json.dumps(_certificate_crd(kind)))
+    """Run two management clusters."""
+    with (
+        management_cluster("first", tmp_path / "first", assets) as first,
+        management_cluster("second", tmp_path / "second", assets) as second,
+    ):
         yield first, second
 
 
-def init(clusterctl: Clusterctl, cluster: ApiServer) -> None:
-    """Install the core provider and this one."""
-    clusterctl.run(
-        "init", f"--kubeconfig={cluster.admin_config}",
-        f"--core=cluster-api:{pins.cluster_api().cluster_api}",
-        "--bootstrap=-", "--control-plane=-", f"--addon=node-attestation:{VERSION}",
-    )  # fmt: skip
+def newer_release(directory: Path) -> Path:
+    """Return the files of a newer version, which has another image."""
+    directory.mkdir()
+    for name in FILES:
+        text = (SOURCE / name).read_text(encoding="utf-8")
+        text = text.replace(f"signer:{semantic_version()}", f"signer:{NEXT_VERSION[1:]}")
+        (directory / name).write_text(text, encoding="utf-8")
+    return directory
 
 
 def generate(clusterctl: Clusterctl, **variables: str) -> list[Object]:
@@ -201,17 +112,17 @@ def test_metadata_has_the_series_of_the_version() -> None:
 
 
 def test_claims_survive_upgrade_and_move(
-    clusterctl: Clusterctl, management_clusters: tuple[ApiServer, ApiServer]
+    clusterctl: Clusterctl, management_clusters: tuple[ApiServer, ApiServer], tmp_path: Path
 ) -> None:
     first, second = management_clusters
     for cluster in management_clusters:
-        init(clusterctl, cluster)
+        clusterctl.init(cluster, VERSION)
     assert first.admin.get(DEPLOYMENT)["spec"]["replicas"] == 2
     create_claims(first)
     before = claims(first)
     assert len(before) == 2
 
-    clusterctl.add_version(NEXT_VERSION)
+    clusterctl.add_version(NEXT_VERSION, newer_release(tmp_path / "newer"))
     plan = clusterctl.run("upgrade", "plan", f"--kubeconfig={first.admin_config}")
     [row] = [line.split() for line in plan.splitlines() if line.startswith(LABEL)]
     assert row[-2:] == [VERSION, NEXT_VERSION]
@@ -261,23 +172,6 @@ def claims(cluster: ApiServer) -> list[Object]:
     keys = when_served(lambda: cluster.admin.list(KEYS))
     nodes = when_served(lambda: cluster.admin.list(NODES))
     return [each["spec"] for each in (*keys, *nodes)]
-
-
-def _certificate_crd(kind: str) -> Object:
-    plural = f"{kind.lower()}s"
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {"name": "v1", "served": True, "storage": True}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.cert-manager.io"},
-        "spec": {
-            "group": "cert-manager.io",
-            "scope": "Namespaced",
-            "names": {"kind": kind, "plural": plural},
-            "versions": [{**version, "schema": {"openAPIV3Schema": schema}}],
-        },
-    }
 
 
 def _load(file: Path) -> Object:

@@ -1,5 +1,6 @@
 """Builds two versions of the commit: the one to publish, and the one to upgrade to."""
 
+import os
 import re
 import subprocess
 from functools import partial
@@ -24,10 +25,7 @@ def build(version: str, stage: Stage) -> str:
     commit = output("git", "-C", ROOT, "rev-parse", "HEAD").strip()
     if not done.exists() or not (stage.as_built or _parent(clone) == commit):
         _clone(version, clone)
-        _make(
-            clone, "dist", f"RELEASE_TARGETS={' '.join(TARGETS)}",
-            f"IMAGE={IMAGE}:{version}", f"RELEASE_URL={SITE}/v{version}",
-        )  # fmt: skip
+        _make(version, clone)
     files = [file for file in stage.dist(version).iterdir() if file.is_file()]
     size = sum(file.stat().st_size for file in files)
     return f"{version}: {len(files)} files, {size / 1e6:.1f} MB"
@@ -53,12 +51,18 @@ def _clone(version: str, clone: Path) -> None:
     output("git", "-C", clone, *_AUTHOR, "commit", "--quiet", "--all", f"--message=v{version}")
 
 
-def _make(clone: Path, *arguments: str) -> None:
-    subprocess.run(
-        ["make", "--directory", clone, "--no-print-directory", "--old-file=.venv/.setup-done",
-         *arguments],
-        check=True,
-    )  # fmt: skip
+def _make(version: str, clone: Path) -> None:
+    """Build as `make dist` does, but once, and describe the files."""
+    epoch = output("git", "-C", clone, "log", "-1", "--format=%ct").strip()
+    environment = os.environ | {"SOURCE_DATE_EPOCH": epoch}
+    image = f"{IMAGE}:{version}"
+    make = ("make", "--no-print-directory", "--old-file=.venv/.setup-done")
+    python = (clone / ".venv/bin/python", "-m", "tests.release", "describe")
+    for command in (
+        (*make, *TARGETS, f"IMAGE={image}", f"RELEASE_URL={SITE}/v{version}"),
+        (*python, "--builder-id=urn:x-node-attestation:rehearsal", f"--image={image}", *TARGETS),
+    ):
+        subprocess.run(command, cwd=clone, env=environment, check=True)
 
 
 STEPS: Final = tuple(
