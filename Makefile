@@ -202,7 +202,12 @@ test-site: setup docs ## Open every page of the documentation in Chromium, at th
 
 .PHONY: lint-workflows
 lint-workflows: setup ## Check the workflows with actionlint (built once per machine)
-	$(BIN)/python -m tests.release.tools actionlint -color
+	$$($(PROVIDE) --need actionlint)/actionlint -color
+
+# With --local it runs the checks that need no forge.
+.PHONY: scorecard
+scorecard: setup ## Check how the repository is kept with OpenSSF Scorecard (built once per machine)
+	$$($(PROVIDE) --need scorecard)/scorecard --local . $(ARGS)
 
 .PHONY: fuzz
 fuzz: setup ## Fuzz every parser, guided by coverage, for SECONDS each (default 60)

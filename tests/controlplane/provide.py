@@ -19,101 +19,25 @@ Steps 3 and 4 run once per machine, for one caller at a time, and continue after
 
 import argparse
 import fcntl
-import hashlib
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from tests.controlplane import golang, pins, release
 from tests.controlplane.progress import say
+from tests.controlplane.tools import CLUSTER_API_MODULE, TOOLS, Tool
 
 # Enough for the demo. The binary with all programs takes longer to build.
 FEW = ("kube-apiserver", "etcd", "kubectl")
 ALL = (*FEW, "kube-controller-manager", "kube-scheduler", "kubelet", "kubeadm")
 CLUSTER_API = "cluster-api"
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tool:
-    """A program that is always built from a pinned module."""
-
-    modfile: Path
-    """Pins the module. The file of its checksums has the same name, with the suffix `.sum`."""
-    module: str
-    package: str
-    version_variables: tuple[str, ...]
-    """The linker sets them to the version of the module."""
-    tags: str = ""
-    """Build tags."""
-
-    def version(self) -> str:
-        """Return the version of the module, and a digest of the Go files next to go.mod, if any."""
-        version = pins.read(self.modfile).required[self.module]
-        ours = b"".join(file.read_bytes() for file in sorted(self.modfile.parent.glob("*.go")))
-        return f"{version}-{hashlib.sha256(ours).hexdigest()[:12]}" if ours else version
-
-
-_CLUSTER_API_MODULE = "sigs.k8s.io/cluster-api"
-_PROMETHEUS_MODULE = "github.com/prometheus/prometheus"
-_COSIGN_MODULE = "github.com/sigstore/cosign/v3"
-TOOLS = {
-    "clusterctl": Tool(
-        modfile=pins.CLUSTER_API / "go.mod",
-        module=_CLUSTER_API_MODULE,
-        package=f"{_CLUSTER_API_MODULE}/cmd/clusterctl",
-        version_variables=(f"{_CLUSTER_API_MODULE}/version.gitVersion",),
-    ),
-    **{
-        name: Tool(
-            modfile=pins.HERE / name / "go.mod",
-            module=module,
-            package=f"{module}/cmd/helm",
-            version_variables=(f"{module}/internal/version.version",),
-        )
-        for name, module in {"helm3": "helm.sh/helm/v3", "helm4": "helm.sh/helm/v4"}.items()
-    },
-    **{
-        name: Tool(
-            modfile=pins.HERE / "prometheus/go.mod",
-            module=_PROMETHEUS_MODULE,
-            package=f"{_PROMETHEUS_MODULE}/cmd/{name}",
-            version_variables=(),
-            # Without the clients of all clouds. The tests name the signer's address.
-            tags="remove_all_sd",
-        )
-        for name in ("prometheus", "promtool")
-    },
-    "registry": Tool(
-        modfile=pins.HERE / "distribution/go.mod",
-        module="github.com/distribution/distribution/v3",
-        package="github.com/distribution/distribution/v3/cmd/registry",
-        version_variables=("github.com/distribution/distribution/v3/version.version",),
-    ),
-    "cosign": Tool(
-        modfile=pins.HERE / "cosign/go.mod",
-        module=_COSIGN_MODULE,
-        package=f"{_COSIGN_MODULE}/cmd/cosign",
-        version_variables=("sigs.k8s.io/release-utils/version.gitVersion",),
-    ),
-    "krew": Tool(
-        modfile=pins.HERE / "krew/go.mod",
-        module="sigs.k8s.io/krew",
-        package="sigs.k8s.io/krew/cmd/krew",
-        version_variables=(),
-    ),
-    # VMware's simulator of vCenter Server, in a program of ours.
-    "vcsim": Tool(
-        modfile=pins.HERE / "vcsim/go.mod",
-        module="github.com/vmware/govmomi",
-        package=".",
-        version_variables=(),
-    ),
-}
 
 _TOOL_NAMES = (CLUSTER_API, *TOOLS)
 
@@ -181,7 +105,9 @@ def kubernetes(
 
 
 def tool(name: str, *, environ: Mapping[str, str] = os.environ) -> Path:
-    """Return a program of `TOOLS`, or Cluster API's core manager; build it if it is not cached.
+    """Return a program of `TOOLS`, or Cluster API's core manager.
+
+    It is the one in PATH if the version fits, or the one in the cache, or it is built.
 
     Raises `golang.BuildFailed`: it could not be built.
     """
@@ -189,6 +115,8 @@ def tool(name: str, *, environ: Mapping[str, str] = os.environ) -> Path:
     pin = pins.read(source.modfile)
     version = source.version()
     directory = cache_directory(environ) / f"{name}-{version}"
+    if from_path := _from_path(source, environ):
+        return from_path
     if not missing(directory, [name]):
         return directory / name
     with locked(directory):
@@ -212,9 +140,9 @@ def cluster_api(environ: Mapping[str, str]) -> Tool:
     pin = pins.cluster_api(environ.get("CLUSTER_API_VERSION", ""))
     return Tool(
         modfile=pin.modfile,
-        module=_CLUSTER_API_MODULE,
-        package=f"{_CLUSTER_API_MODULE}/{_core(pin)}".rstrip("/"),
-        version_variables=(f"{_CLUSTER_API_MODULE}/version.gitVersion",),
+        module=CLUSTER_API_MODULE,
+        package=f"{CLUSTER_API_MODULE}/{_core(pin)}".rstrip("/"),
+        version_variables=(f"{CLUSTER_API_MODULE}/version.gitVersion",),
     )
 
 
@@ -222,7 +150,7 @@ def crds(*, environ: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
     """Return the directories with the CRDs of Cluster API's core and of its kubeadm bootstrap."""
     pin = pins.cluster_api(environ.get("CLUSTER_API_VERSION", ""))
     go = golang.find(pin.go, cache_directory(environ), environ)
-    source = golang.module_directory(go, _CLUSTER_API_MODULE, modfile=pin.modfile, environ=environ)
+    source = golang.module_directory(go, CLUSTER_API_MODULE, modfile=pin.modfile, environ=environ)
     return (
         source / _core(pin) / "config/crd/bases",
         source / "bootstrap/kubeadm/config/crd/bases",
@@ -253,6 +181,20 @@ def _from_environment(
         say(f"KUBEBUILDER_ASSETS ({directory}) is not used: {installed} is not {pin.kubernetes}")
         return None
     return directory
+
+
+def _from_path(source: Tool, environ: Mapping[str, str]) -> Path | None:
+    """Return a program in PATH that has the pinned minor version."""
+    found = shutil.which(source.on_path, path=environ.get("PATH")) if source.on_path else None
+    if found is None:
+        return None
+    installed = re.search(r"v(\d+\.\d+\.\d+)", _output([found, "version"]))
+    wanted = source.version()
+    if installed is None or pins.parse(installed[1])[:2] != pins.parse(wanted)[:2]:
+        say(f"{found} is not used: {installed and installed[0]} has not the minor version {wanted}")
+        return None
+    say(f"using {found}, {installed[0]}")
+    return Path(found)
 
 
 def _output(command: Sequence[str | Path]) -> str:

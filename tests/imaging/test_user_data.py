@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.controlplane.provide import tool
 from tests.imaging.conftest import Run
 from tests.release import bootstrap
-from tests.release.tools import tool
 
 
 @pytest.mark.parametrize("example", bootstrap.CLOUD_CONFIGS, ids=lambda path: path.name)

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 import yaml
 
-from tests.controlplane import provide
+from tests.controlplane import provide, tools
 from tests.harness import process
 from tests.harness.documentation import ROOT, blocks_of
 from tests.packaging.signer import image
@@ -43,7 +43,7 @@ def serve(stage: Stage) -> str:
     process.wait_until_ready(started, _is_open, what="the registry listens", log=log)
     script = "cosign generate-key-pair\ncosign signing-config create --out signing-config.json\n"
     Workstation(stage, "keys").run(script)
-    version = provide.TOOLS["registry"].version()
+    version = tools.TOOLS["registry"].version()
     return f"distribution {version} at https://{REGISTRY}, a key pair of cosign"
 
 

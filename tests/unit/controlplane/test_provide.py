@@ -111,6 +111,21 @@ def test_kubebuilder_assets_without_a_program_are_not_used(
     assert "is not used" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("installed", "used"),
+    [("v4.3.99+gabc", "bin"), ("v4.2.0", "cache"), ("v3.19.0", "cache")],
+)
+def test_helm_in_path_is_used_if_the_minor_version_fits(
+    environ: dict[str, str], tmp_path: Path, installed: str, used: str
+) -> None:
+    """The chart of a release must not need a build of Helm where Helm is installed."""
+    in_path = write_program(tmp_path / "bin", "helm", says=installed)
+    version = pins.read(pins.HERE / "helm4/go.mod").required["helm.sh/helm/v4"]
+    cached = write_program(cache(environ).with_name(f"helm4-{version}"), "helm4")
+    environ["PATH"] = f"{in_path.parent}:/usr/bin:/bin"
+    assert provide.tool("helm4", environ=environ) == {"bin": in_path, "cache": cached}[used]
+
+
 def test_cached_programs_are_neither_downloaded_nor_built(
     environ: dict[str, str], site: ReleaseSite
 ) -> None:
