@@ -3,7 +3,8 @@
 #
 # Usage: build-twice.sh VENV TARGET...
 #
-# Each TARGET of the Makefile writes its artifacts into dist/ of the clone. Both builds use the programs of VENV.
+# Each TARGET of the Makefile writes its artifacts into dist/ of the clone. Both builds use the programs of VENV. The second
+# build has another directory, user, home, time, time zone, language and umask. Only `image` keeps its user: it needs root.
 set -euo pipefail
 
 venv=$(realpath "${1:?usage: build-twice.sh VENV TARGET...}")
@@ -14,19 +15,45 @@ if [ -n "$(git status --porcelain)" ]; then
 fi
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
-umask 022
+export XDG_CACHE_HOME=${XDG_CACHE_HOME:-$HOME/.cache}
 
 rm -rf build/dist dist
-for build in first second; do
-  echo "dist: $build build of $*"
-  git clone --quiet . "build/dist/$build"
-  ln -s "$venv" "build/dist/$build/.venv"
+first=build/dist/first
+elsewhere=$(mktemp --directory /var/tmp/node-attestation.XXXXXX)
+trap 'rm -rf "$elsewhere"' EXIT
+second=$elsewhere/another/place
+mkdir "$elsewhere/home"
+
+# Builds a target in a clone. The words before it run make.
+build() {
+  local clone=$1 target=$2
+  shift 2
   # --old-file: the clone uses the virtual environment as it is.
-  make --directory "build/dist/$build" --no-print-directory --old-file=.venv/.setup-done "$@"
+  "$@" make --directory "$clone" --no-print-directory --old-file=.venv/.setup-done "$target"
+}
+
+echo "dist: first build of $*"
+umask 022
+git clone --quiet . "$first"
+ln -s "$venv" "$first/.venv"
+for target in "$@"; do build "$first" "$target"; done
+
+echo "dist: second build of $*"
+umask 027
+git clone --quiet . "$second"
+ln -s "$venv" "$second/.venv"
+other=(env "HOME=$elsewhere/home" USER=other LOGNAME=other TZ=Pacific/Kiritimati LC_ALL=C.UTF-8 faketime -f +30h)
+for target in "$@"; do
+  user=(unshare --user --map-user=1234 --map-group=1234)
+  [ "$target" != image ] || user=()
+  build "$second" "$target" "${user[@]}" "${other[@]}"
 done
-if ! diff --recursive --brief build/dist/first/dist build/dist/second/dist; then
-  echo "dist: the two builds differ; both are in build/dist" >&2
+
+if ! diff --recursive --brief "$first/dist" "$second/dist"; then
+  cp --recursive "$second/dist" build/dist/second
+  echo "dist: the two builds differ: see build/dist/first/dist and build/dist/second" >&2
   exit 1
 fi
-mv build/dist/first/dist dist
+mv "$first/dist" dist
+chmod --recursive u=rwX,go=rX dist
 rm -rf build/dist
