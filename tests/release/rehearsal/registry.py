@@ -1,5 +1,6 @@
 """Publishes the image and the chart in a registry, signs them, and verifies them as documented."""
 
+import re
 import socket
 from functools import partial
 from pathlib import Path
@@ -85,7 +86,7 @@ def verify(version: str, stage: Stage) -> str:
     workstation.run(block.text, SIGNER=signer.format(_keys(stage)), **names)
     other = Workstation(stage, "stranger")
     other.run("cosign generate-key-pair")
-    commands = block.text.replace("\\\n", " ").splitlines()
+    commands = re.split(r"\n(?=cosign )", block.text)
     for command in commands:
         with pytest.raises(RuntimeError, match=r"no matching|invalid signature"):
             workstation.run(command, SIGNER=signer.format(other.directory), **names)

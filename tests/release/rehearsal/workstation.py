@@ -27,7 +27,6 @@ class Workstation:
             "kubectl": assets / "kubectl",
             "helm": provide.tool("helm4"),
             "cosign": provide.tool("cosign"),
-            "clusterctl": provide.tool("clusterctl"),
         }.items():
             (programs / program).symlink_to(path)
         self.environment = {
@@ -35,8 +34,6 @@ class Workstation:
             "HOME": str(self.directory),
             "SSL_CERT_FILE": str(stage.authority_file),
             "COSIGN_PASSWORD": PASSWORD,
-            "CLUSTERCTL_DISABLE_VERSIONCHECK": "true",
-            "GOPROXY": "off",
         }
 
     def run(self, script: str, **variables: str | Path) -> str:

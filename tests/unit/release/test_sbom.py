@@ -1,12 +1,14 @@
 """The SBOM holds what the lock holds."""
 
+import re
 from email.message import Message
-from importlib.metadata import PackageMetadata
+from importlib.metadata import PackageMetadata, distribution
 from pathlib import Path
 from typing import cast
 
 import pytest
 
+from tests.release.__main__ import LOCKS
 from tests.release.components import licenses_of
 from tests.release.lock import Pin, read_lock
 from tests.release.sbom import make_sbom
@@ -26,6 +28,11 @@ cryptography==50.0.2 \\
     #   node-attestation (pyproject.toml)
     #   pyopenssl
 """
+REDISTRIBUTABLE = {
+    *("Apache-2.0", "Apache 2.0", "Apache License, Version 2.0", "Apache Software License"),
+    *("BSD", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MIT-0", "MPL-2.0", "PSF-2.0"),
+}
+"""Licenses that allow to ship a package beside code under Apache-2.0, as packages spell them."""
 CFFI, CRYPTOGRAPHY = "pkg:pypi/cffi@2.1.1", "pkg:pypi/cryptography@50.0.2"
 
 
@@ -90,3 +97,11 @@ def test_every_locked_package_is_required_by_something(name: str) -> None:
     pins = read_lock(REQUIREMENTS / f"{name}.txt")
     known = {"node-attestation", *(pin.name for pin in pins)}
     assert all(pin.dependents & known for pin in pins)
+
+
+@pytest.mark.parametrize("program", LOCKS)
+def test_licenses_of_all_locked_packages_allow_to_ship_them(program: str) -> None:
+    for pin in read_lock(LOCKS[program]):
+        for found in licenses_of(distribution(pin.name).metadata):
+            name = found.get("expression") or found["license"]["name"]
+            assert set(re.split(" AND | OR ", name)) <= REDISTRIBUTABLE, pin.name
