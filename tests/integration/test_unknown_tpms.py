@@ -86,26 +86,30 @@ def test_approved_node_joins(machines: Machines, operator: Operator) -> None:
     wait_for_keys(machines, node)
 
 
-def test_role_of_the_installation_is_enough_to_approve(machines: Machines, tmp_path: Path) -> None:
-    """Without an administrator's rights, `approve` works."""
-    management = machines.fleet.management
-    manifests = MANIFEST.read_text(encoding="utf-8")
-    [role] = [
+def user_with_role(fleet: Fleet, role: str, directory: Path) -> Operator:
+    """Return a user who has one role of the installation, and no other right."""
+    name = f"node-attestation-signer-{role}"
+    [body] = [
         each
-        for each in yaml.safe_load_all(manifests)
-        if each and each["metadata"]["name"] == "node-attestation-signer-approver"
+        for each in yaml.safe_load_all(MANIFEST.read_text(encoding="utf-8"))
+        if each and each["metadata"]["name"] == name
     ]
-    binding = binding_of(role["metadata"]["name"], "approver")
-    management.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all([role, binding]))
-    pair = management.client_authority.client("approver")
-    config = yaml.safe_load(management.admin_config.read_text(encoding="utf-8"))
+    documents = yaml.safe_dump_all([body, binding_of(name, role)])
+    fleet.management.kubectl("apply", "-f", "-", stdin=documents)
+    pair = fleet.management.client_authority.client(role)
+    config = yaml.safe_load(fleet.management.admin_config.read_text(encoding="utf-8"))
     config["users"][0]["user"] = {
         "client-certificate-data": base64.b64encode(pair.certificate).decode(),
         "client-key-data": base64.b64encode(pair.key).decode(),
     }
-    file = tmp_path / "approver.conf"
+    file = directory / f"{role}.conf"
     file.write_text(yaml.safe_dump(config), encoding="utf-8")
-    approver = Operator(machines.fleet, file)
+    return Operator(fleet, file)
+
+
+def test_role_of_the_installation_is_enough_to_approve(machines: Machines, tmp_path: Path) -> None:
+    """Without an administrator's rights, `approve` works."""
+    approver = user_with_role(machines.fleet, "approver", tmp_path)
     node = machines.known()
     Script(node)
     wait_for_keys(machines, node, key_of(node))
@@ -113,6 +117,15 @@ def test_role_of_the_installation_is_enough_to_approve(machines: Machines, tmp_p
     done = approver.call("approve", machine, key_of(node), "--yes")
     assert done.status == 0, done
     assert done.output.endswith(f"registered for {node.tenant.namespace}/{node.name}\n")
+
+
+@pytest.mark.parametrize("command", ["status", "nodes", "problems"])
+def test_role_of_a_reader_is_enough_to_read(command: str, fleet: Fleet, tmp_path: Path) -> None:
+    """`status` and `problems` could not tell a reader whether the signer runs."""
+    reader = user_with_role(fleet, "reader", tmp_path)
+    call = reader.call(command, "-o", "json")
+    assert call.status != 3, call
+    assert "forbidden" not in call.output + call.complaint
 
 
 def binding_of(role: str, user: str) -> dict[str, Any]:

@@ -89,6 +89,21 @@ def test_api_server_accepts_the_manifests(name: str, empty_cluster: ApiServer) -
     assert answer.get("items", [answer])
 
 
+def test_removal_of_the_manifest_keeps_the_claims(assets: Path, tmp_path: Path) -> None:
+    """`kubectl delete -f install.yaml` deleted the CRDs, and with them all objects of them."""
+    key = "3" * 64
+    # Of its own: nothing here deletes a namespace to the end.
+    with ApiServer("manifest", tmp_path / "cluster", assets) as cluster:
+        for name in ("crds.yaml", "install.yaml"):
+            cluster.kubectl("apply", "--server-side", "-f", str(SOURCE / name))
+        create_key(cluster, key)
+        cluster.kubectl("delete", "--wait=false", "-f", str(SOURCE / "install.yaml"))
+        with pytest.raises(ApiError, match="404"):
+            cluster.admin.get(DEPLOYMENT)
+        assert "deletionTimestamp" not in cluster.admin.get(CRD)["metadata"]
+        assert [each["metadata"]["name"] for each in keys(cluster)] == [key]
+
+
 def test_pods_satisfy_the_restricted_pod_security_standard(empty_cluster: ApiServer) -> None:
     documents = yaml.safe_load_all((SOURCE / "install.yaml").read_text(encoding="utf-8"))
     rendered = {document["kind"]: document for document in documents if document}
