@@ -172,18 +172,43 @@ def test_replace_and_prune_lift_no_ban_of_an_operator(
     assert refused(management, *GITOPS, "delete", body=in_git) == ""
 
 
+def create_role(cluster: ManagementCluster, name: str) -> None:
+    """Apply a ClusterRole of the installation."""
+    documents = yaml.safe_load_all(MANIFEST.read_text(encoding="utf-8"))
+    [body] = [
+        each
+        for each in documents
+        if each and each["metadata"]["name"] == name and each["kind"] == "ClusterRole"
+    ]
+    run(cluster, "apply", "--server-side", body=body)
+
+
+def test_role_of_a_registrar_is_enough_for_git(management: ManagementCluster) -> None:
+    """Argo CD also watches what it applies."""
+    role = "node-attestation-signer-registrar"
+    create_role(management, role)
+    who = "--as=argocd"
+    management.kubectl(
+        "create", "clusterrolebinding", role, f"--clusterrole={role}", "--user=argocd"
+    )
+    wait_until(
+        lambda: accepted(management, who, "auth", "can-i", "watch", "endorsementkeys"),
+        what="the role is bound",
+    )
+    apply_as = (who, "apply", "--server-side", "--field-manager=argocd-controller")
+    run(management, *apply_as, body=key_object(DIGEST, registeredFor=[], banned=BAN))
+    run(management, *apply_as, body=key_object(DIGEST, registeredFor=[]))
+    assert "banned" not in spec_of(management, DIGEST)
+    assert "forbidden" in refused(management, who, "delete", body=key_object(DIGEST))
+    management.kubectl("delete", "clusterrolebinding", role)
+
+
 @pytest.fixture
 def tenant_approver(fleet: Fleet) -> Iterator[str]:
     """Bind a user to the role of the installation in the namespace of the second tenant."""
     cluster, namespace = fleet.management, fleet.second.namespace
     role = "node-attestation-signer-tenant-approver"
-    documents = yaml.safe_load_all(MANIFEST.read_text(encoding="utf-8"))
-    [body] = [
-        each
-        for each in documents
-        if each and each["metadata"]["name"] == role and each["kind"] == "ClusterRole"
-    ]
-    run(cluster, "apply", "--server-side", body=body)
+    create_role(cluster, role)
     user = APPROVER.removeprefix("--as=")
     cluster.kubectl(
         "create", "rolebinding", role, f"--clusterrole={role}", f"--user={user}", "-n", namespace

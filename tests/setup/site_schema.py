@@ -1,5 +1,6 @@
 """A hook of the documentation site: `<!-- schema: FILE -->` becomes a table of a CRD's fields."""
 
+import html
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,7 +22,7 @@ def on_page_markdown(markdown: str, **_: object) -> str:
 def _table(file: Path) -> Iterator[str]:
     crd = yaml.safe_load(file.read_text(encoding="utf-8"))["spec"]
     for version in crd["versions"]:
-        yield f"`{crd['group']}/{version['name']}`, {crd['scope'].lower()}\n"
+        yield f"API version `{crd['group']}/{version['name']}`, scope {crd['scope']}\n"
         yield "| field | type | description |\n|---|---|---|"
         properties = version["schema"]["openAPIV3Schema"]["properties"]
         for name in ("spec", "status"):
@@ -33,7 +34,8 @@ def _rows(name: str, schema: Mapping[str, Any], depth: int = 0) -> Iterator[str]
     text = schema.get("description", "")
     if schema.get("type") == "array":
         name, schema = f"{name}[]", schema["items"]
-    text = " ".join((text or schema.get("description", "")).replace("|", "\\|").split())
+    text = html.escape(text or schema.get("description", ""), quote=False)
+    text = " ".join(text.replace("|", "\\|").split())
     yield f"| {_FIELD.format(indent=depth, name=name)} | {_kind(schema)} | {text} |"
     children = dict(schema.get("properties", {}))
     if isinstance(schema.get("additionalProperties"), Mapping):

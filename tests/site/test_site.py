@@ -1,14 +1,18 @@
 """Every page of build/site in Chromium, opened as a file: no error, no request, no overflow."""
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from tests.site.browser import Browser, browser
 
-SITE = Path(__file__).parents[2] / "build/site"
+ROOT = Path(__file__).parents[2]
+SITE = ROOT / "build/site"
+CRDS = sorted((ROOT / "packaging/signer/crds").glob("*.yaml"))
 # A web server sends 404.html for any path, so its links begin at the root of the server.
 PAGES = sorted({str(page.relative_to(SITE)) for page in SITE.rglob("*.html")} - {"404.html"})
 WIDTHS = {"desktop": 1280, "phone": 360}
@@ -84,3 +88,23 @@ def test_search_finds_pages_without_a_web_server(tab: Browser) -> None:
     tab.open(SITE / "index.html", WIDTHS["desktop"])
     assert tab.evaluate(SEARCH) > 1
     assert tab.problems == []
+
+
+def descriptions(schema: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the description of each field of a schema, one for a list and what is in it."""
+    for field in schema.get("properties", {}).values():
+        inner = field.get("items", field)
+        yield field.get("description") or inner.get("description", "")
+        yield from descriptions(inner)
+
+
+@pytest.mark.parametrize("file", CRDS, ids=lambda path: path.stem)
+def test_page_of_the_objects_has_every_description(tab: Browser, file: Path) -> None:
+    """Names in angle brackets were lost."""
+    tab.open(SITE / "reference/crds.html", WIDTHS["desktop"])
+    page = " ".join(tab.evaluate("document.body.textContent").split())
+    [version] = yaml.safe_load(file.read_text(encoding="utf-8"))["spec"]["versions"]
+    properties = version["schema"]["openAPIV3Schema"]["properties"]
+    texts = [text for name in ("spec", "status") for text in descriptions(properties.get(name, {}))]
+    assert len(texts) > 5
+    assert [text for text in texts if " ".join(text.replace("`", "").split()) not in page] == []

@@ -31,6 +31,16 @@ def test_every_page_is_in_the_navigation_and_in_the_index(index: str) -> None:
     assert expected - listed == set(), f"{index} must list them"
 
 
+NOT_PROSE = re.compile(r"```.*?```|<!--.*?-->|`[^`]*`", re.DOTALL)
+
+
+@pytest.mark.parametrize("document", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_names_in_angle_brackets_are_code(document: Path) -> None:
+    """A browser takes other ones for tags, and does not show them."""
+    text = NOT_PROSE.sub("", document.read_text(encoding="utf-8"))
+    assert re.findall(r"<[A-Za-z/][^>\n]*>", text) == []
+
+
 READERS_PAGES = [
     page for page in PAGES if page.is_relative_to(ROOT / "docs") and page.parent.name != "decisions"
 ]
