@@ -4,6 +4,7 @@ Cells come from objects that tenants and nodes can write, so control characters 
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,6 +15,7 @@ from common.formats.yaml_text import to_yaml
 
 Document = Mapping[str, Any]
 _SEPARATOR: Final = "   "
+_WORD_ENDS: Final = re.compile(r"(?<=[a-z])(?=[A-Z0-9])")
 SHORT_KEY: Final = 12
 """Hex digits of a key in a table. All commands accept them."""
 
@@ -48,14 +50,14 @@ def render_list(documents: Sequence[Document], columns: Sequence[Column], output
 
 
 def render_document(document: Document, output: str) -> str:
-    """Return one object as JSON or YAML; as lines of `key: value` for a terminal."""
+    """Return one object as JSON or YAML; for a terminal, as lines with the keys in words."""
     if output == "json":
         return json.dumps(document, indent=2) + "\n"
     if output == "yaml":
         return to_yaml(document)
-    width = max((len(key) for key in document), default=0) + 1
-    lines = (f"{key + ':':{width}} {printable(_plain(value))}" for key, value in document.items())
-    return "".join(f"{line.rstrip()}\n" for line in lines)
+    shown = {f"{_words(key)}:": printable(_plain(value)) for key, value in document.items()}
+    width = max(map(len, shown), default=0)
+    return "".join(f"{f'{key:{width}} {text}'.rstrip()}\n" for key, text in shown.items())
 
 
 def table(documents: Sequence[Document], columns: Sequence[Column]) -> str:
@@ -109,11 +111,19 @@ def _label(column: Column) -> str:
     return column.header.lower().replace("-", " ")
 
 
+def _words(key: str) -> str:
+    """Return a key of JSON, such as `providerID`, in words; a state, such as `Refused`, stays."""
+    if key[:1].isupper():
+        return key
+    words = _WORD_ENDS.split(key)
+    return " ".join(word if word.isupper() else word.lower() for word in words)
+
+
 def _plain(value: object) -> str:
     if value is None:
         return "-"
     if isinstance(value, (list, tuple)):
         return ", ".join(map(_plain, value))
     if isinstance(value, Mapping):
-        return ", ".join(f"{_plain(item)} {key}" for key, item in value.items())
+        return ", ".join(f"{_plain(item)} {_words(key)}" for key, item in value.items())
     return "yes" if value is True else "no" if value is False else str(value)

@@ -86,10 +86,10 @@ def reads_policy_file(session: Session) -> bool:
     return not any(body.get("status") for body in bodies)
 
 
-def require_policy_objects(session: Session) -> None:
+def require_policy_objects(session: Session, hint: str = _FILE) -> None:
     """Raise `Rejected` if the signer has its policies in a file, which only the caller has."""
     if reads_policy_file(session):
-        raise Rejected(_FROM_FILE, hint=_FILE)
+        raise Rejected(_FROM_FILE, hint=hint)
 
 
 def warn_if_unread(session: Session) -> None:

@@ -127,16 +127,17 @@ class Session:
             self.warn(failure)
         return EXIT_UNDECIDED if failures else EXIT_OK
 
-    def confirm(self, consequence: str) -> None:
+    def confirm(self, consequence: str, *, flags: str = "--yes") -> None:
         """Show what a command is going to change, and ask unless `--yes` or a dry run is given.
 
-        Raises `Rejected`: the operator declines, or cannot be asked.
+        `flags` are those with which a script confirms. Raises `Rejected`: the operator declines, or
+        cannot be asked.
         """
         self.stderr.writelines(f"{printable(line)}\n" for line in consequence.splitlines())
         if self.arguments.yes or self.is_dry_run:
             return
         if not self.stdin.isatty():
-            raise Rejected("not confirmed: nothing was changed", hint="add --yes to confirm")
+            raise Rejected("not confirmed: nothing was changed", hint=f"add {flags} to confirm")
         self.stderr.write("Continue? [y/N] ")
         self.stderr.flush()
         if self.stdin.readline().strip().lower() not in _YES:

@@ -570,7 +570,7 @@ def test_dead_signer_is_shown_with_the_time_since_when(operator: Operator, signe
             what="the Lease of the signer is old",
         )
         status, table = operator.call("status", "-o", "json"), operator.call("clusters")
-        since = f"no replica serves since {status.document['signerLastRenewal']} ("
+        since = f"no replica has served since {status.document['signerLastRenewal']} ("
         assert since in status.complaint
         assert since in table.complaint
         [opted_in] = [line for line in table.output.splitlines() if line.startswith("team-a")]

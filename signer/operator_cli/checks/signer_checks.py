@@ -41,11 +41,12 @@ def check_signer(state: SignerState, snapshot: Snapshot | None, now: datetime) -
             f"get the permission to list Leases in the namespace {state.namespace}",
         )
     if state.has_replica():
-        return check.ok(f"{len(state.live)} replicas run")
+        count = len(state.live)
+        return check.ok("1 replica runs" if count == 1 else f"{count} replicas run")
     since = state.last_renewal
     message = "no replica has a Lease"
     if since is not None:
-        message = f"no replica serves since {_ago(since, now)}"
+        message = f"no replica has served since {_ago(since, now)}"
     elif snapshot is not None:
         issued = [n.last_attested for n in snapshot.nodes if snapshot.holds_key(n)]
         message += f"; the last certificate was issued {_ago(max(issued), now)}" if issued else ""

@@ -40,7 +40,8 @@ def run(session: Session) -> int:
     session.confirm(
         "No offer is proved, and all of the above may be false: compare the key with the one that"
         f" machine {machine} or its vendor gives. After the approval, the TPM with this key can"
-        " join as this Machine."
+        " join as this Machine.",
+        flags="the key that the machine or its vendor gives and --yes",
     )
     outcome = register(session, registration)
     session.report(f"EndorsementKey {key.name}: {outcome}, registered for {machine}")

@@ -10,6 +10,7 @@ from signer.inventory.custom_resources.policy_object import SERVED
 from signer.inventory.kinds import CAPI
 from signer.model import ClusterKey
 from signer.operator_cli.checks.signer_checks import read_signer, warn_of_signer
+from signer.operator_cli.commands.nodes import ATTESTED, node_state
 from signer.operator_cli.errors import EXIT_OK
 from signer.operator_cli.management.signer_state import SignerState
 from signer.operator_cli.management.snapshot import Snapshot
@@ -48,7 +49,8 @@ def run(session: Session) -> int:
         for c, result in zip(opted_in, results, strict=True)
     }
     machines = Counter(m.cluster for m in snapshot.machines)
-    nodes = Counter(n.cluster for n in snapshot.nodes if snapshot.holds_key(n))
+    states = ((n.cluster, node_state(n, snapshot, session.now)) for n in snapshot.nodes)
+    attested = Counter(cluster for cluster, state in states if state == ATTESTED)
     documents: list[Document] = [
         {
             "namespace": cluster.key.namespace,
@@ -57,7 +59,7 @@ def run(session: Session) -> int:
             **_signer_fields(cluster, snapshot, signer),
             "clientSigners": sorted(snapshot.signers[cluster.key]),
             "machines": machines[cluster.key],
-            "attestedNodes": nodes[cluster.key],
+            "attestedNodes": attested[cluster.key],
             **workloads.get(cluster.key, _NOT_READ),
         }
         for cluster in _sorted(snapshot.clusters)

@@ -14,6 +14,8 @@ from signer.operator_cli.output import SHORT_KEY, Column, Document, age, field, 
 from signer.operator_cli.session import Session
 from signer.verify.machines.claims import is_complete_claim
 
+ATTESTED = "Attested"
+"""The state of a node with a valid certificate whose renewal is neither refused nor overdue."""
 _FIRST = (
     Column("NAMESPACE", field("namespace")),
     Column("CLUSTER", field("cluster")),
@@ -82,7 +84,7 @@ def node_state(node: AttestedNodeObject, snapshot: Snapshot, now: datetime) -> s
     if node.not_after <= now:
         return "Expired"
     problem = find_node_problem(node, snapshot, now)
-    return "Attested" if problem is None else problem.kind.value
+    return ATTESTED if problem is None else problem.kind.value
 
 
 def find_node_problem(

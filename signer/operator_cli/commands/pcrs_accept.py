@@ -9,6 +9,7 @@ from signer.inventory.kinds import POLICIES
 from signer.kube.transport.client import MAY_HAVE_CHANGED
 from signer.operator_cli.commands.pcrs_review import (
     ACCEPT,
+    RETRY,
     Review,
     choose_group,
     describe_nodes,
@@ -34,6 +35,7 @@ def run(session: Session) -> int:
     )
     change_policy(session, review, group, partial(add_values, until=until), consequence)
     session.report(f"KubeletAttestationPolicy {group.policy}: values added")
+    session.stdout.write(f"{RETRY}\n")
     return EXIT_OK
 
 
@@ -69,7 +71,7 @@ def change_policy(
             hint=f"compare its values first; then the group is {group.digest}",
         )
     values = "".join(f"  {value}\n" for value in group.values)
-    session.confirm(f"{values}{consequence}")
+    session.confirm(f"{values}{consequence}", flags=f"--yes and the whole group {group.digest}")
     spec = edit(review.reviewed.spec, group)
     write_policy(session, group.policy, {"resourceVersion": review.resource_version}, spec)
 

@@ -38,9 +38,14 @@ _COLUMNS = (
     Column("VALUES", field("values"), below=True),
     Column("NEXT-STEP", field("nextStep"), below=True),
 )
+_ADD_TO_FILE: Final = "add the values to the file: docs/operate/pcrs.md says how"
 ACCEPT: Final = "accept"
 WITHDRAW: Final = "withdraw"
 _MIN_DIGITS: Final = 6
+RETRY: Final = (
+    "Each node renews at its next try, within half an hour, or at once with"
+    " kubelet-authenticator-tpm renew"
+)
 _STATES: Final = {ACCEPT: "NotAllowed", WITHDRAW: "Unused"}
 
 
@@ -52,11 +57,16 @@ class Review:
     resource_version: str
     groups: dict[str, list[Group]]
     """By the action for which they are."""
+    waiting: int
+    """How many nodes were refused and are in no group: the policy allows their values by now."""
 
 
 def run(session: Session) -> int:
     """Print one row for each group; values that are not allowed make the exit status 1."""
     reviews = read_reviews(session)
+    waiting = sum(review.waiting for review in reviews)
+    if waiting:
+        session.warn(f"nodes that were refused for values that are allowed now: {waiting}. {RETRY}")
     session.show_list(
         [
             _document(action, group)
@@ -72,7 +82,7 @@ def run(session: Session) -> int:
 
 def read_reviews(session: Session) -> Sequence[Review]:
     """Compare all nodes of all Clusters with their policies. Raises `CommandError`."""
-    require_policy_objects(session)
+    require_policy_objects(session, hint=_ADD_TO_FILE)
     snapshot = session.snapshot()
     bodies = session.api.list_objects(POLICIES.collection_path())
     policies = PolicySet.of(read_policy(body).policy for body in bodies)
@@ -90,8 +100,17 @@ def read_reviews(session: Session) -> Sequence[Review]:
             ACCEPT: find_refused(reviewed, proved, session.now),
             WITHDRAW: find_unused(reviewed, every),
         }
+        refused = sum(boot.refused is not None for boot in proved)
+        grouped = sum(n.refused is not None for group in groups[ACCEPT] for n in group.nodes)
         version = specs[policy.name]["metadata"]["resourceVersion"]
-        reviews.append(Review(reviewed=reviewed, resource_version=version, groups=groups))
+        reviews.append(
+            Review(
+                reviewed=reviewed,
+                resource_version=version,
+                groups=groups,
+                waiting=refused - grouped,
+            )
+        )
     return reviews
 
 

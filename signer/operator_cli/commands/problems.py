@@ -11,7 +11,7 @@ from common.errors import AttestationError
 from signer import errors
 from signer.errors import EndorsementKeyNotRegistered
 from signer.inventory.custom_resources.policy_object import SERVED
-from signer.node_problem import ProblemKind
+from signer.model import AttestedNodeObject
 from signer.operator_cli.checks.findings import Result
 from signer.operator_cli.checks.signer_checks import check_policies, check_signer, read_signer
 from signer.operator_cli.commands.nodes import find_node_problem
@@ -48,7 +48,7 @@ def run(session: Session) -> int:
     snapshot, signer = session.snapshot(), read_signer(session)
     documents = [
         *_unserved(snapshot, signer, session),
-        *_nodes(snapshot, session),
+        *_nodes(snapshot, signer, session),
         *_unknown(session),
     ]
     session.show_list(documents, _COLUMNS)
@@ -132,29 +132,32 @@ def _unserved(snapshot: Snapshot, signer: SignerState, session: Session) -> Iter
             )
 
 
-def _nodes(snapshot: Snapshot, session: Session) -> Iterable[Document]:
+def _nodes(snapshot: Snapshot, signer: SignerState, session: Session) -> Iterable[Document]:
     """Yield the nodes whose renewal was refused or is overdue, those first that expire first."""
     for node in sorted(snapshot.nodes, key=lambda n: n.not_after):
         problem = find_node_problem(node, snapshot, session.now)
-        if problem is None:
-            continue
-        refusal = node.last_refusal
-        next_step = "on the node: kubelet-authenticator-tpm doctor"
-        if refusal is not None and refusal.measured is not None:
-            next_step = "kubectl attestation pcrs review"
-        elif problem.kind is ProblemKind.REFUSED and refusal is not None:
-            flag = " --challenge-keys" if refusal.reason in _OF_ANSWERS else ""
-            next_step = (
-                f"kubectl attestation explain {refusal.request} --cluster {node.cluster}{flag}"
+        if problem is not None:
+            yield _row(
+                problem.kind.value,
+                (node.cluster.namespace, node.cluster.name),
+                node.node_name,
+                reason=problem.reason,
+                message=problem.message,
+                next_step=_next_step(node, from_file=signer.reads_only_files),
             )
-        yield _row(
-            problem.kind.value,
-            (node.cluster.namespace, node.cluster.name),
-            node.node_name,
-            reason=problem.reason,
-            message=problem.message,
-            next_step=next_step,
-        )
+
+
+def _next_step(node: AttestedNodeObject, *, from_file: bool) -> str:
+    """Return the next command about a node; `from_file` if no policy object is in force."""
+    refusal = node.last_refusal
+    if refusal is None:
+        return "on the node: kubelet-authenticator-tpm doctor"
+    if refusal.measured is not None and not from_file:
+        return "kubectl attestation pcrs review"
+    keys = " --challenge-keys" if refusal.reason in _OF_ANSWERS else ""
+    policy = " --policy FILE" if from_file else ""
+    explain = f"kubectl attestation explain {refusal.request} --cluster {node.cluster}"
+    return f"{explain}{keys}{policy}"
 
 
 def _unknown(session: Session) -> Iterable[Document]:

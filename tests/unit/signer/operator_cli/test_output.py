@@ -51,6 +51,20 @@ def test_pem_is_a_block_in_yaml() -> None:
     assert yaml.safe_load(text) == {"publicKey": pem}
 
 
+def test_keys_are_words_for_a_terminal_and_states_stay() -> None:
+    """`status` showed names of JSON, such as certificatesExpiringWithin24h."""
+    document = {
+        "providerID": "x",
+        "expiringWithin24h": 1,
+        "nodes": {"heldByNode": 2, "MachineGone": 3},
+    }
+    assert render_document(document, "table") == (
+        "provider ID:         x\n"
+        "expiring within 24h: 1\n"
+        "nodes:               2 held by node, 3 MachineGone\n"
+    )
+
+
 def test_control_characters_never_reach_the_terminal() -> None:
     """A node chooses its name in a request, and a tenant its API server's messages."""
     document = {"name": "a\x1b]0;owned\x07\r\nb\u202e", "key": ""}

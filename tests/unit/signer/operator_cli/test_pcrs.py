@@ -67,6 +67,18 @@ def test_refused_node_is_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
     assert row["nextStep"] == f"kubectl attestation pcrs accept {row['group']}"
 
 
+def test_refused_node_whose_values_are_allowed_by_now_is_told_to_try_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`problems` named this command, which found nothing."""
+    shown = console(monkeypatch, read(), OLD, NEW)
+    assert rows(shown) == []
+    assert shown.complaint.startswith(
+        "warning: nodes that were refused for values that are allowed now: 1. Each node renews at"
+    )
+    assert "kubelet-authenticator-tpm renew" in shown.complaint
+
+
 @pytest.mark.parametrize("digits", [0, 5])
 def test_few_digits_name_no_group(monkeypatch: pytest.MonkeyPatch, digits: int) -> None:
     group = group_of(monkeypatch, read(), OLD)
@@ -121,8 +133,9 @@ def group_of(monkeypatch: pytest.MonkeyPatch, found: Snapshot, *values: str) -> 
 def test_group_is_accepted_after_a_confirmation(monkeypatch: pytest.MonkeyPatch) -> None:
     group = group_of(monkeypatch, read(), OLD)
     shown = console(monkeypatch, read(), OLD, group=group[:12])
-    with pytest.raises(Rejected, match="not confirmed"):
+    with pytest.raises(Rejected, match="not confirmed") as refused:
         pcrs_accept.run(shown.session())
+    assert refused.value.hint == f"add --yes and the whole group {group} to confirm"
     assert allowed(shown) == [OLD]
     assert f"  sha256:4 {NEW}\n" in shown.complaint
     assert "may have them: every other Cluster.\n" in shown.complaint
@@ -203,8 +216,8 @@ def test_policy_that_has_changed_is_not_written(monkeypatch: pytest.MonkeyPatch)
     shown = console(monkeypatch, read(), OLD, group=group, yes=True)
     real = Session.confirm
 
-    def change_meanwhile(session: Session, text: str) -> None:
-        real(session, text)
+    def change_meanwhile(session: Session, text: str, *, flags: str) -> None:
+        real(session, text, flags=flags)
         body = shown.management.objects[POLICIES.object_path("p")]
         shown.management.put(POLICIES.collection_path(), body)
 

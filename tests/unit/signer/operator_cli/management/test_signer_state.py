@@ -78,7 +78,7 @@ def test_finding_says_since_when_no_replica_serves() -> None:
     )
     finding = check_signer(read(management), snapshot(), NOW)
     assert finding.result is Result.PROBLEM
-    since = "no replica serves since 2026-11-21T23:55:00Z (5m ago)"
+    since = "no replica has served since 2026-11-21T23:55:00Z (5m ago)"
     assert finding.message == f"{since}: no node can join or renew"
 
 
