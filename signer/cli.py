@@ -29,8 +29,8 @@ from signer.explain.command import Files, explain
 from signer.explain.manifests import FilesInvalid
 from signer.explain.report import EXIT_UNDECIDED
 from signer.logs import start_log
-from signer.policy import describe_clusters
 from signer.policy.learn import LearnError, draft_policy
+from signer.policy.policy import describe_clusters
 from signer.signals import stop_on_signals
 
 _EXIT_FAILED: Final = 1

@@ -14,7 +14,8 @@ from typing import Final
 from signer.errors import KubeconfigRefused, ProblemsError
 from signer.kube.transport.kubeconfig import Connection, in_cluster, parse_kubeconfig
 from signer.kube.transport.tls import client_context
-from signer.policy import Policy, PolicyFileInvalid, PolicySet, load_policies
+from signer.policy.load import PolicyFileInvalid, load_policies
+from signer.policy.policy import Policy, PolicySet
 from signer.trust_bundles import TrustBundleInvalid, load_trust_bundle
 from signer.verify.x509.trust_anchors import NO_ANCHORS, TrustAnchors
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from signer.policy import Policy
+from signer.policy.policy import Policy
 from signer.verify.x509.trust_anchors import NO_ANCHORS, TrustAnchors, load_trust_anchors
 
 _logger = logging.getLogger(__name__)

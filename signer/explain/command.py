@@ -17,7 +17,7 @@ from signer.inventory.replica_records.challenge_keys import keys_from_secret
 from signer.kube.csrs import read_csr
 from signer.kube.secrets import read_secret
 from signer.model import ChallengeKeys, ClusterKey, Csr
-from signer.policy import PolicySet
+from signer.policy.policy import PolicySet
 from signer.verify.x509.trust_anchors import TrustAnchors
 
 _CSR = ("certificates.k8s.io", "CertificateSigningRequest")

@@ -13,7 +13,7 @@ from common.errors import AttestationError, Consequence
 from common.evidence import Offer
 from signer.errors import ChallengeKeyUnknown
 from signer.model import ChallengeKeys, ClaimStore, ClusterKey, Csr, Inventory
-from signer.policy import AccessReview, Policy, PolicyMode, PolicySet
+from signer.policy.policy import AccessReview, Policy, PolicyMode, PolicySet
 from signer.verify import checks
 from signer.verify.answer import verify_answer
 from signer.verify.checks import Step

@@ -21,7 +21,7 @@ from signer.kube.pages import UNLIMITED, list_objects
 from signer.kube.resources import Kind, Resource
 from signer.kube.transport.client import MAY_HAVE_CHANGED, ApiClient
 from signer.model import Cluster, ClusterKey, Csr, Machine
-from signer.policy import Policy, PolicySet, RefusedPolicy
+from signer.policy.policy import Policy, PolicySet, RefusedPolicy
 
 RECORD_ANNOTATION: Final = ANNOTATION_PREFIX + "insecure-certificate"
 """On a Machine: the UID of the one CSR that may get its certificate."""

@@ -35,7 +35,7 @@ from signer.kube.resources import CSRS, NODES
 from signer.kube.secrets import SecretClient
 from signer.kube.transport.client import MAX_WORKLOAD_RESPONSE, ApiClient
 from signer.model import Cluster, ClusterKey, Csr
-from signer.policy import Policy
+from signer.policy.policy import Policy
 
 _logger = logging.getLogger(__name__)
 

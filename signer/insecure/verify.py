@@ -20,7 +20,7 @@ from signer.errors import (
     RequesterNotAllowed,
 )
 from signer.model import Cluster, Csr, Machine
-from signer.policy import Policy, RefusedPolicy
+from signer.policy.policy import Policy, RefusedPolicy
 from signer.verify.machines.machine import address_names, require_one_machine, require_ready
 from signer.verify.requests.parse import parse_plain_request, require_no_names
 from signer.verify.requests.request import BOOTSTRAP_USER_PREFIX, verify_usages

@@ -8,7 +8,7 @@ from typing import Final
 
 from common.names import API_GROUP, API_VERSION
 from signer.kube.resources import Kind, Resource
-from signer.policy.load import POLICY_KIND
+from signer.policy.policy import POLICY_KIND
 
 CAPI: Final = "cluster.x-k8s.io"
 CLUSTER: Final[Kind] = (CAPI, "Cluster")

@@ -25,7 +25,7 @@ from common.requests.binding import (
 from signer.errors import ChallengeKeyUnknown
 from signer.issue.make_credential import make_credential
 from signer.model import ChallengeKeys, Cluster, Csr
-from signer.policy import Policy
+from signer.policy.policy import Policy
 from signer.verify.answer import CHALLENGE_MAX_AGE, CHALLENGE_MAX_SKEW
 from signer.verify.offer import VerifiedOffer
 

@@ -13,7 +13,7 @@ from signer.operator_cli.errors import InputInvalid, Rejected, ServerUnavailable
 from signer.operator_cli.management.api import ManagementApi
 from signer.operator_cli.management.signer_state import read_signer_state
 from signer.operator_cli.session import Session
-from signer.policy import Policy, PolicySet
+from signer.policy.policy import Policy, PolicySet
 from signer.trust_bundles import TrustBundleInvalid, load_trust_bundle
 from signer.verify.x509.trust_anchors import TrustAnchors
 

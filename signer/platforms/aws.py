@@ -22,7 +22,7 @@ from signer.platforms.aws_signature import AwsCredentials, signed_headers
 from signer.platforms.aws_web_identity import WebIdentity, assume_role
 from signer.platforms.credentials import Sessions, unusable
 from signer.platforms.https import call
-from signer.policy import PlatformRules
+from signer.policy.policy import PlatformRules
 
 _PROVIDER_ID: Final = re.compile(
     r"aws:///(?P<region>[a-z]{2}(?:-[a-z]+){1,2}-[0-9]{1,2})(?:[a-z]|-[a-z0-9-]{1,40})"

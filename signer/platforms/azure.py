@@ -21,7 +21,7 @@ from signer.errors import PlatformQueryFailed
 from signer.kube.transport.http_messages import HttpAnswer
 from signer.platforms.credentials import Session, Sessions, read_token, unusable
 from signer.platforms.https import call
-from signer.policy import PlatformRules
+from signer.policy.policy import PlatformRules
 
 _UUID: Final = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _PROVIDER_ID: Final = re.compile(

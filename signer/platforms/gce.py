@@ -27,7 +27,7 @@ from signer.errors import PlatformQueryFailed, PlatformUnavailable
 from signer.kube.transport.http_messages import HttpAnswer
 from signer.platforms.credentials import unusable
 from signer.platforms.https import call
-from signer.policy import PlatformRules
+from signer.policy.policy import PlatformRules
 
 _PROVIDER_ID: Final = re.compile(
     r"gce://(?P<project>(?:[a-z0-9.-]{1,100}:)?[a-z][a-z0-9-]{4,28}[a-z0-9])"

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection
 from typing import Protocol, runtime_checkable
 
-from signer.policy import PlatformRules
+from signer.policy.policy import PlatformRules
 
 
 class Platform(Protocol):

@@ -43,7 +43,7 @@ from signer.fairness.task_pool import TaskPool
 from signer.fairness.token_buckets import SharedTokens
 from signer.model import PlatformAnswer
 from signer.platforms.platform import Platform, VmPlatform
-from signer.policy import PlatformRules
+from signer.policy.policy import PlatformRules
 
 _logger = logging.getLogger(__name__)
 

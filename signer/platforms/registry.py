@@ -10,7 +10,7 @@ from typing import Final, cast
 
 from signer.errors import PlatformQueryFailed
 from signer.platforms.platform import Platform, PlatformFactory, VmPlatform
-from signer.policy import PlatformRules
+from signer.policy.policy import PlatformRules
 
 GROUP: Final = "node_attestation.platforms"
 

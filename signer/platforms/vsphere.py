@@ -34,7 +34,7 @@ from signer.platforms.vsphere_inventory import (
     read_references,
 )
 from signer.platforms.vsphere_session import QUERY_SECONDS, Session, Sessions, invalid_answer
-from signer.policy import PlatformRules
+from signer.policy.policy import PlatformRules
 
 _PROVIDER_ID: Final = re.compile(
     r"vsphere://(?P<uuid>[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"

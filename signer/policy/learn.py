@@ -15,9 +15,8 @@ import yaml
 from common.names import API_GROUP, API_VERSION
 from signer.errors import ProblemsError
 from signer.model import ClusterKey
-from signer.policy import PolicyFileInvalid, load_policies
-from signer.policy.load import POLICY_KIND
-from signer.policy.policy import EVENT_LOG_LISTS
+from signer.policy.load import PolicyFileInvalid, load_policies
+from signer.policy.policy import EVENT_LOG_LISTS, POLICY_KIND
 
 _ISSUED: Final = ("verdict", "issued")
 """Event and outcome of the lines that count."""

@@ -14,6 +14,7 @@ from signer.errors import ProblemsError
 from signer.model import ClusterKey
 from signer.policy.pcr_rules import read_event_log, read_pcrs
 from signer.policy.policy import (
+    POLICY_KIND,
     SCHEMES,
     AttestationKeyRules,
     CertificateNameRules,
@@ -34,7 +35,6 @@ from signer.policy.policy import (
 )
 from signer.policy.section import Section
 
-POLICY_KIND: Final = "KubeletAttestationPolicy"
 _MIN_LIFETIME: Final = timedelta(hours=1)
 _MIN_WINDOW: Final = timedelta(minutes=1)
 _DEFAULTS: Final = Policy(name="defaults")

@@ -12,6 +12,7 @@ from common.public_keys import PublicKey
 from signer.errors import PolicyConflict, PolicyInvalid, PolicyMissing
 from signer.model import ClusterKey, Machine
 
+POLICY_KIND: Final = "KubeletAttestationPolicy"
 PcrValues = Mapping[str, Mapping[int, frozenset[bytes]]]
 """Allowed digests by bank and PCR."""
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from signer.errors import NodeNameUnknown
 from signer.model import ClusterKey, Csr, Machine
-from signer.policy import PolicyMode
+from signer.policy.policy import PolicyMode
 from signer.verify import checks
 from signer.verify.context import VerificationContext
 from signer.verify.machines.claims import is_claim_of, is_complete_claim, require_usable

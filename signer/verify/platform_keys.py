@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from signer.errors import PlatformAnswerPending
 from signer.model import PlatformAnswer
-from signer.policy import PlatformRules
+from signer.policy.policy import PlatformRules
 
 
 class PlatformSource(Protocol):

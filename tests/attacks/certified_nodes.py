@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from signer.policy import TrustMode
+from signer.policy.policy import TrustMode
 from signer.verify.x509.trust_anchors import TrustAnchors
 from tests.builders.certificates import (
     anchors,

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from signer.policy import EventLogRules
+from signer.policy.policy import EventLogRules
 from tests.builders.event_logs import (
     Measured,
     application,

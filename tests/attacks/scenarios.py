@@ -1,6 +1,6 @@
 """Valid scenarios that several families of attacks share."""
 
-from signer.policy import TrustMode
+from signer.policy.policy import TrustMode
 from tests.builders.scenario import Scenario, key_name
 from tests.builders.software_tpm import AK_KINDS, attestation_key
 from tests.fakes.platforms import RULES

@@ -26,7 +26,7 @@ from common.requests.binding import answer_extra_data, challenge_key_id, sha256
 from common.tpm.public import PublicArea
 from signer.errors import AnswerExpired, AnswerNotBound, ChallengeKeyUnknown, QuoteSignatureInvalid
 from signer.model import ChallengeKeys, Condition, Csr
-from signer.policy import TrustMode
+from signer.policy.policy import TrustMode
 from signer.verify.requests.recognize import CsrKind
 from tests.attacks.keys import ANSWER
 from tests.attacks.runner import Attack, Mutation, assert_issued, assert_refused, reconcile_once

@@ -36,7 +36,7 @@ from signer.model import (
     TrustBasis,
     credential_id,
 )
-from signer.policy import NameReuse, UnknownCredential
+from signer.policy.policy import NameReuse, UnknownCredential
 from tests.attacks.runner import (
     Attack,
     Mutation,

@@ -31,7 +31,7 @@ from signer.errors import (
     OperatorActionRequired,
     RevocationListOutOfDate,
 )
-from signer.policy import TrustMode
+from signer.policy.policy import TrustMode
 from signer.verify.x509.trust_anchors import NO_ANCHORS
 from tests.attacks.certified_nodes import BELOW, EK, ROOT, RSA_EK, certified, configured, ordinary
 from tests.attacks.runner import Attack, Mutation, Table, assert_issued, assert_refused, attacks

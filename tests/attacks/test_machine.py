@@ -25,7 +25,7 @@ from signer.errors import (
     NodeRefMismatch,
 )
 from signer.model import Address, Node, Registration, TrustBasis
-from signer.policy import FirstJoinRules
+from signer.policy.policy import FirstJoinRules
 from tests.attacks.runner import (
     Attack,
     Mutation,

@@ -21,7 +21,7 @@ from signer.errors import (
     OperatorActionRequired,
 )
 from signer.model import TrustBasis
-from signer.policy import CertificateNameRules
+from signer.policy.policy import CertificateNameRules
 from signer.verify.requests.request import ENTRY_USER
 from tests.attacks.certified_nodes import BELOW, EK, certified
 from tests.attacks.runner import Attack, Mutation, assert_issued, assert_refused

@@ -20,7 +20,7 @@ from signer.errors import (
     PcrSelectionMismatch,
 )
 from signer.model import Csr
-from signer.policy import PcrMode, PcrValues, PcrVariant
+from signer.policy.policy import PcrMode, PcrValues, PcrVariant
 from tests.attacks.keys import ANSWER
 from tests.attacks.runner import Attack, Mutation, assert_issued, assert_refused, attacks
 from tests.attacks.scenarios import p384_scenario

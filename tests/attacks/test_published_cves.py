@@ -25,7 +25,8 @@ from common.requests.csr import build_pkcs10, encode_request
 from signer.controller.reconcile.limits import BURST, ChallengeRateLimiter
 from signer.errors import TooManyChallenges
 from signer.model import Node
-from signer.policy import PolicyFileInvalid, PolicySet, TrustMode, load_policies
+from signer.policy.load import PolicyFileInvalid, load_policies
+from signer.policy.policy import PolicySet, TrustMode
 from signer.verify.x509.trust_anchors import load_trust_anchors
 from tests.attacks.certified_nodes import certified
 from tests.attacks.runner import reconcile_once

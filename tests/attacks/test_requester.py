@@ -26,7 +26,7 @@ from signer.errors import (
     UsagesNotAllowed,
 )
 from signer.model import Condition, Csr
-from signer.policy import AutoApproveBindings, KubeletServingMode, PolicyMode
+from signer.policy.policy import AutoApproveBindings, KubeletServingMode, PolicyMode
 from tests.attacks.runner import Attack, Mutation, assert_issued, assert_refused, reconcile_once
 from tests.attacks.scenarios import renewal
 from tests.builders.kube_objects import INSECURE_CLIENT_SIGNER

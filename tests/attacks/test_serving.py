@@ -36,7 +36,7 @@ from signer.errors import (
 )
 from signer.host_names import canonical_name
 from signer.model import Address, Csr, Machine, Node, Release, TrustBasis
-from signer.policy import PolicyMode
+from signer.policy.policy import PolicyMode
 from signer.verify.requests.recognize import CsrKind
 from tests.attacks.requests import PROVIDER_EXTENSION, forgery
 from tests.attacks.runner import Attack, Mutation, assert_issued, assert_refused, reconcile_once

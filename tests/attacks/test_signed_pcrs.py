@@ -14,7 +14,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from signer.errors import PcrPolicyMismatch, PcrSignatureRevoked, PcrSignaturesMalformed
 from signer.model import Csr
-from signer.policy import Policy, load_spec
+from signer.policy.load import load_spec
+from signer.policy.policy import Policy
 from signer.verify.attestation.signed_pcrs import policy_digest
 from tests.attacks.runner import Attack, Mutation, assert_issued, assert_refused, attacks
 from tests.builders.boot_signatures import (

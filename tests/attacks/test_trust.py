@@ -33,7 +33,7 @@ from signer.errors import (
     PlatformUnavailable,
 )
 from signer.model import Csr, Node, RegisteredKey, Registration, Release, TrustBasis
-from signer.policy import TrustMode
+from signer.policy.policy import TrustMode
 from signer.verify.requests.request import ENTRY_USER
 from tests.attacks.runner import (
     Attack,

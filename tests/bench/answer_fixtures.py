@@ -28,7 +28,7 @@ from common.tpm.public import EccPoint, PublicArea
 from common.tpm.signature import Signature
 from signer.issue.authority import CertificateAuthority
 from signer.model import Csr
-from signer.policy import EndorsementKeyRules, Policy, TrustMode
+from signer.policy.policy import EndorsementKeyRules, Policy, TrustMode
 from signer.verify.weak_keys import reject_weak_key
 from tests.builders import certificates, der
 from tests.builders.scenario import Scenario

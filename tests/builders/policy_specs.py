@@ -1,6 +1,6 @@
 """The `spec` of policies: one with every setting, and one for each problem."""
 
-from signer.policy import TrustMode
+from signer.policy.policy import TrustMode
 
 A, B = "aa" * 32, "bb" * 32
 

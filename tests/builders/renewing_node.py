@@ -7,7 +7,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from signer.model import AttestedNodeObject, Csr, credential_id
-from signer.policy import UnknownCredential
+from signer.policy.policy import UnknownCredential
 from tests.builders.reconciler import ReconcilerFixture
 from tests.builders.scenario import HOME, NODE
 

@@ -45,7 +45,7 @@ from signer.model import (
     RegisteredKey,
     credential_id,
 )
-from signer.policy import Policy
+from signer.policy.policy import Policy
 from signer.verify.answer import VerifiedAnswer, verify_answer
 from signer.verify.claimed_answer import WithheldCertificate
 from signer.verify.context import VerificationContext

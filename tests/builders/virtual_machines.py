@@ -10,7 +10,8 @@ from common.evidence import Statement
 from common.public_keys import PublicKey
 from common.tpm.constants import TPM_ST_ATTEST_CREATION
 from common.tpm.reader import tpm2b
-from signer.policy import Policy, load_spec
+from signer.policy.load import load_spec
+from signer.policy.policy import Policy
 from tests.builders.boot_signatures import pcr_of
 from tests.builders.certificates import NOW, Issuer, leaf, usage
 from tests.builders.software_tpm import TpmKey

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from common.errors import AttestationError
 from signer.model import PlatformAnswer
-from signer.policy import PlatformRules
+from signer.policy.policy import PlatformRules
 
 RULES = PlatformRules(
     type="metal", credentials_file="/etc/signer/metal", locations=frozenset({"rack-1"})

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from signer.controller.policies.active import ActivePolicies, EffectivePolicy
 from signer.model import ClusterKey
-from signer.policy import Policy, PolicySet
+from signer.policy.policy import Policy, PolicySet
 from signer.verify.x509.trust_anchors import TrustAnchors
 
 

@@ -24,8 +24,9 @@ from signer.kube.transport.client import ApiClient, Expired, Response
 from signer.kube.watches.cache import Cache
 from signer.kube.watches.watch import Reflector, ResourceSpec
 from signer.model import Csr
-from signer.policy import PcrMode, load_policies
 from signer.policy.learn import LearnError, draft_policy
+from signer.policy.load import load_policies
+from signer.policy.policy import PcrMode
 from tests.builders.scenario import NOW
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.cluster_clients import FakeClient

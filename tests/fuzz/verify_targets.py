@@ -26,7 +26,7 @@ from signer.errors import (
     QuoteMalformed,
 )
 from signer.issue.make_credential import make_credential
-from signer.policy import AttestationKeyRules, EventLogRules, PcrSignatureRules, Policy
+from signer.policy.policy import AttestationKeyRules, EventLogRules, PcrSignatureRules, Policy
 from signer.policy.signed_pcr_rules import fingerprint
 from signer.verify.attestation.attestation_key import verify_attestation_key
 from signer.verify.attestation.endorsement_key import verify_endorsement_key

@@ -2,7 +2,8 @@
 
 import pytest
 
-from signer.policy import Policy, RefusedPolicy, load_spec
+from signer.policy.load import load_spec
+from signer.policy.policy import Policy, RefusedPolicy
 from tests.builders.policy_specs import BAD_SPECS, EVERY_SETTING, GOOD_SPECS
 from tests.harness.client import ApiError, Object
 from tests.harness.fleet import Fleet

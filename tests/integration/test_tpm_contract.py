@@ -18,7 +18,7 @@ from authenticator.tpm.device import Tpm
 from authenticator.tpm.esapi import open_tpm
 from common.tpm.public import PublicArea
 from signer.issue.make_credential import make_credential
-from signer.policy import Policy
+from signer.policy.policy import Policy
 from signer.verify.attestation.attestation_key import verify_attestation_key
 from signer.verify.attestation.endorsement_key import verify_endorsement_key
 from signer.verify.attestation.quote import verify_quote

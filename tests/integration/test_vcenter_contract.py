@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from signer.errors import PlatformLocationNotAllowed, PlatformQueryFailed
 from signer.platforms.vsphere import Vsphere
-from signer.policy import PlatformRules
+from signer.policy.policy import PlatformRules
 from tests.fakes import vcenter
 from tests.fakes.api_server import HOST, api_server
 from tests.fakes.vcenter import FakeVcenter, VirtualMachine

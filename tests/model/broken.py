@@ -26,7 +26,7 @@ from signer.model import (
     MachineState,
     TrustBasis,
 )
-from signer.policy import CertificateNameRules
+from signer.policy.policy import CertificateNameRules
 from signer.verify import answer, claimed_answer
 from signer.verify.machines import claim_writes, claims, endorsement_trust, machine
 from tests.model.objects import key_name

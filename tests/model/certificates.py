@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, Self, cast
 from signer.controller.reconcile import answers
 from signer.errors import ClaimConflict, RequesterCredentialUnknown
 from signer.model import AttestedNodeObject, EndorsementKeyObject
-from signer.policy import Policy, RenewalRules, UnknownCredential
+from signer.policy.policy import Policy, RenewalRules, UnknownCredential
 from signer.verify.machines import claim_writes
 from tests.builders.attested_nodes import attested_node
 from tests.builders.endorsement_keys import endorsement_key, key_holder

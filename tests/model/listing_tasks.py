@@ -21,7 +21,7 @@ from signer.credential_entry import CredentialEntry
 from signer.errors import ClaimConflict, RequesterCredentialUnknown
 from signer.inventory.credential_list import CredentialList, CredentialListClient
 from signer.model import AttestedNodeObject, EndorsementKeyObject, KeyHolder, TrustBasis
-from signer.policy import Policy, RenewalRules, UnknownCredential
+from signer.policy.policy import Policy, RenewalRules, UnknownCredential
 from signer.verify.claimed_answer import WithheldCertificate
 from signer.verify.requests.recognize import CsrKind
 from tests.builders.attested_nodes import attested_node

@@ -18,7 +18,7 @@ from signer.model import (
     Inventory,
     MachineState,
 )
-from signer.policy import NameReuse, Policy
+from signer.policy.policy import NameReuse, Policy
 from signer.verify import claimed_answer
 from signer.verify.answer import VerifiedAnswer, verify_answer
 from signer.verify.claimed_answer import WithheldCertificate

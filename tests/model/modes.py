@@ -3,7 +3,12 @@
 from enum import Enum
 from typing import Final
 
-from signer.policy import AttestationKeyRules, CertificateNameRules, EndorsementKeyRules, TrustMode
+from signer.policy.policy import (
+    AttestationKeyRules,
+    CertificateNameRules,
+    EndorsementKeyRules,
+    TrustMode,
+)
 
 NAMES: Final = "certificateNames"
 CERTIFIED_KEYS: Final = "attestationKey"

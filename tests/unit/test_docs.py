@@ -21,7 +21,7 @@ from common.errors import AttestationError, Consequence
 from signer.arguments import COMMANDS as SIGNER_COMMANDS
 from signer.arguments import parse_arguments as parse_signer_arguments
 from signer.operator_cli.command_parser import parse_arguments as parse_operator_arguments
-from signer.policy import load_policies
+from signer.policy.load import load_policies
 from signer.policy.policy import BANKS
 from signer.policy.section import Section
 from tests.builders.kube_objects import INSECURE_CLIENT_SIGNER

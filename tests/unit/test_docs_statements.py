@@ -26,7 +26,7 @@ from signer.controller.maintenance.housekeeping import enforce_auto_approve_poli
 from signer.fairness.outbox import Outbox
 from signer.inventory.cluster_api.key_annotation import read_key_annotation
 from signer.inventory.replica_records.challenge_keys import PREVIOUS_KEY_TTL, ROTATION_PERIOD
-from signer.policy import AutoApproveBindings, EndorsementKeyRules, Policy, TrustMode
+from signer.policy.policy import AutoApproveBindings, EndorsementKeyRules, Policy, TrustMode
 from signer.trust_bundles import load_trust_bundle
 from tests.builders.certificates import Issuer, authority
 from tests.builders.reconciler import Rate, ReconcilerFixture

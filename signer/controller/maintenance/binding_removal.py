@@ -19,7 +19,7 @@ from signer.inventory.cluster_api.cluster_status import ClusterStatusClient
 from signer.inventory.replica_records.opt_in_leases import OptIns
 from signer.logs import run_logged
 from signer.model import ClusterKey, Inventory, Node
-from signer.policy import Approval, AutoApproveBindings, Policy, PolicyMode
+from signer.policy.policy import Approval, AutoApproveBindings, Policy, PolicyMode
 
 _MAX_NAMES: Final = 5
 """Nodes that a message names."""

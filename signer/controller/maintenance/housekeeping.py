@@ -38,7 +38,7 @@ from signer.model import (
     KeyHolder,
     MachineState,
 )
-from signer.policy import Approval, AutoApproveBindings, Policy, PolicyMode
+from signer.policy.policy import Approval, AutoApproveBindings, Policy, PolicyMode
 from signer.verify.answer import CHALLENGE_MAX_AGE
 from signer.verify.requests.parse import ParsedOffer, parse_request
 from signer.verify.requests.recognize import CsrKind

@@ -32,7 +32,7 @@ from signer.inventory.cluster_api.cluster_secret import authority_secret_name
 from signer.inventory.custom_resources.claim_store import KubeClaimStore
 from signer.kube.events import EventRecorder
 from signer.logs import run_logged
-from signer.policy import Approval, NodeLabels, Policy
+from signer.policy.policy import Approval, NodeLabels, Policy
 
 
 class WorkloadRounds:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from common.errors import ApiServerUnavailable
 from signer.model import ClusterKey
-from signer.policy import Policy, PolicySet
+from signer.policy.policy import Policy, PolicySet
 from signer.trust_bundles import TrustBundleFiles
 from signer.verify.x509.trust_anchors import TrustAnchors
 

@@ -33,7 +33,7 @@ from signer.inventory.cluster_api.cluster_secret import (
 from signer.issue.authority import CertificateAuthority, parse_authority
 from signer.kube.secrets import Secret, SecretClient
 from signer.model import ClusterKey
-from signer.policy import Policy
+from signer.policy.policy import Policy
 
 _MAX_CACHED: Final = 2048
 """Authorities in memory, with about 10 KiB each."""

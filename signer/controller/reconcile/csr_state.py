@@ -13,7 +13,7 @@ from signer.controller.reconcile.dependencies import ClusterContext, Dependencie
 from signer.errors import CsrChanged
 from signer.inventory.credential_list import CredentialList
 from signer.model import Csr, Machine
-from signer.policy import AccessReview, Approval, Policy
+from signer.policy.policy import AccessReview, Approval, Policy
 from signer.verify import checks
 from signer.verify.attestation.endorsement_key import EndorsementKey
 from signer.verify.attestation.quoted_pcrs import Pcrs

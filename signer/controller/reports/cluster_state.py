@@ -17,7 +17,7 @@ from signer.inventory.cluster_api.cluster import CLIENT_SIGNER_ANNOTATION, Clust
 from signer.inventory.custom_resources.policy_object import SERVED
 from signer.inventory.replica_records.replica_leases import encode_states
 from signer.model import ClusterKey
-from signer.policy import PolicySet, RefusedPolicy
+from signer.policy.policy import PolicySet, RefusedPolicy
 
 NOT_OPTED_IN: Final = "NotOptedIn"
 CLIENT_SIGNER_UNKNOWN: Final = "ClientSignerUnknown"

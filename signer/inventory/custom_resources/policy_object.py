@@ -10,7 +10,8 @@ from signer.inventory.kinds import POLICIES
 from signer.kube.decode import Fields, Source, Text, decode
 from signer.kube.transport.client import MAY_HAVE_CHANGED, ApiClient
 from signer.model import ClusterKey
-from signer.policy import Policy, RefusedPolicy, load_spec
+from signer.policy.load import load_spec
+from signer.policy.policy import Policy, RefusedPolicy
 
 SERVED: Final = "Served"
 """The state of a Cluster whose requests are decided; all states are in docs/policies.md."""

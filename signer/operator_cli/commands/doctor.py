@@ -27,7 +27,7 @@ from signer.operator_cli.output import Column, field
 from signer.operator_cli.policies import read_policy_objects
 from signer.operator_cli.session import Session
 from signer.operator_cli.workloads.workload_reader import Unreachable, for_each_workload
-from signer.policy import PolicySet
+from signer.policy.policy import PolicySet
 
 _COLUMNS = (
     Column("RESULT", field("result")),

@@ -14,9 +14,10 @@ from signer.inventory.kinds import POLICIES
 from signer.model import ClusterKey
 from signer.operator_cli.errors import EXIT_OK, InputInvalid, Rejected
 from signer.operator_cli.session import Session
-from signer.policy import describe_clusters, load_spec
 from signer.policy.extend import extend_spec
 from signer.policy.learn import LearnError, draft_policy, learn_spec, warn_of_unset_pcrs
+from signer.policy.load import load_spec
+from signer.policy.policy import describe_clusters
 
 _KEPT: Final = ("name", "resourceVersion")
 """Metadata of the result: with the version, `kubectl replace` refuses to undo another change."""

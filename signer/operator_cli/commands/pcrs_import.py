@@ -20,7 +20,6 @@ from signer.operator_cli.errors import EXIT_OK, InputInvalid, Rejected
 from signer.operator_cli.keys.key_input import read_bytes, read_text
 from signer.operator_cli.policies import require_policy_objects
 from signer.operator_cli.session import Session
-from signer.policy import Policy, describe_clusters
 from signer.policy.boot_review import ReviewedPolicy, Value
 from signer.policy.pcr_predictions import (
     Import,
@@ -29,6 +28,7 @@ from signer.policy.pcr_predictions import (
     import_values,
     read_predictions,
 )
+from signer.policy.policy import Policy, describe_clusters
 from signer.policy.signed_pcr_rules import fingerprint, read_vendor_key
 from signer.verify.attestation.signed_pcrs import is_signed_by
 

@@ -18,7 +18,6 @@ from signer.operator_cli.management.snapshot import Snapshot
 from signer.operator_cli.output import SHORT_KEY, Column, Document, field
 from signer.operator_cli.policies import require_policy_objects
 from signer.operator_cli.session import Session
-from signer.policy import Policy, PolicySet, describe_clusters
 from signer.policy.boot_review import (
     Group,
     NodeBoot,
@@ -27,6 +26,7 @@ from signer.policy.boot_review import (
     find_refused,
     find_unused,
 )
+from signer.policy.policy import Policy, PolicySet, describe_clusters
 
 _COLUMNS = (
     Column("GROUP", lambda document: document["group"][:SHORT_KEY]),

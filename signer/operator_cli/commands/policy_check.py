@@ -10,7 +10,7 @@ from signer.operator_cli.errors import EXIT_NEGATIVE, EXIT_OK, InputInvalid
 from signer.operator_cli.output import Column, Document, field
 from signer.operator_cli.policies import read_policy_file, read_policy_objects, warn_if_unread
 from signer.operator_cli.session import Session
-from signer.policy import Policy, PolicySet, RefusedPolicy
+from signer.policy.policy import Policy, PolicySet, RefusedPolicy
 
 _COLUMNS = (
     Column("POLICY", field("policy")),

@@ -31,7 +31,7 @@ from signer.kube.resources import LEASES
 from signer.model import ClusterKey
 from signer.operator_cli.errors import CommandError, Rejected
 from signer.operator_cli.management.api import ManagementApi
-from signer.policy import PolicySet
+from signer.policy.policy import PolicySet
 
 NO_REPLICA: Final = "NoReplica"
 """State of a Cluster that no running replica of the signer is for."""

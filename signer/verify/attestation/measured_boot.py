@@ -22,7 +22,7 @@ from signer.errors import (
     EventLogMissing,
     EventLogPolicyMismatch,
 )
-from signer.policy import EventLogRules
+from signer.policy.policy import EventLogRules
 from signer.verify.attestation.event_log import EventLog, PcrEvent, parse_event_log
 from signer.verify.attestation.quoted_pcrs import Pcrs
 

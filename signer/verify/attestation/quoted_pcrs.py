@@ -18,7 +18,7 @@ from signer.errors import (
     PcrPolicyMismatch,
     PcrSelectionMismatch,
 )
-from signer.policy import MACHINE_PCR, MACHINE_PCR_BANK, PcrMode, PcrRules, PcrValues
+from signer.policy.policy import MACHINE_PCR, MACHINE_PCR_BANK, PcrMode, PcrRules, PcrValues
 from signer.verify.attestation.signed_pcrs import is_signed_by_vendor
 
 Pcrs = Mapping[str, Mapping[int, bytes]]

@@ -19,7 +19,7 @@ from common.formats import strict_json
 from common.public_keys import PublicKey
 from common.tpm.pcrs import PcrSelection, encode_selection
 from signer.errors import PcrSignatureRevoked, PcrSignaturesMalformed
-from signer.policy import PcrSignatureRules
+from signer.policy.policy import PcrSignatureRules
 
 _POLICY_PCR: Final = (0x0000017F).to_bytes(4, "big")
 """TPM_CC_PolicyPCR (TPM 2.0 Part 2, section 6.5.2)."""

@@ -33,7 +33,7 @@ from signer.errors import (
     QuoteSignatureInvalid,
     SignatureMalformed,
 )
-from signer.policy import MACHINE_PCR, MACHINE_PCR_BANK
+from signer.policy.policy import MACHINE_PCR, MACHINE_PCR_BANK
 from signer.verify.attestation.attestation_key import AttestationKey, verify_attestation_key
 from signer.verify.attestation.quote import verify_statement
 from signer.verify.attestation.quoted_pcrs import Pcrs

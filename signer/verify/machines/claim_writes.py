@@ -24,7 +24,7 @@ from signer.model import (
     MachineState,
     TrustBasis,
 )
-from signer.policy import NameReuse, Policy, UnknownCredential
+from signer.policy.policy import NameReuse, Policy, UnknownCredential
 from signer.verify.machines.claims import (
     is_complete_claim,
     is_replaced_by,

@@ -23,7 +23,7 @@ from signer.errors import (
 )
 from signer.host_names import fold_case
 from signer.model import AttestedNodeObject, Cluster, Inventory, Machine, TrustBasis
-from signer.policy import FirstJoinRules, Policy
+from signer.policy.policy import FirstJoinRules, Policy
 from signer.verify.context import VerificationContext
 from signer.verify.machines.claims import is_claim_of, is_claim_of_former, is_complete_claim
 from signer.verify.machines.registered_keys import registered_keys

@@ -17,7 +17,13 @@ from signer.errors import (
     ServingOnly,
 )
 from signer.model import Cluster, Csr
-from signer.policy import Approval, AutoApproveBindings, KubeletServingMode, Policy, PolicyMode
+from signer.policy.policy import (
+    Approval,
+    AutoApproveBindings,
+    KubeletServingMode,
+    Policy,
+    PolicyMode,
+)
 
 
 class CsrKind(Enum):

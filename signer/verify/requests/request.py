@@ -19,7 +19,7 @@ from common.names import (
 )
 from signer.errors import RequesterNameMismatch, RequesterNotAllowed, UsagesNotAllowed
 from signer.model import Csr
-from signer.policy import Policy
+from signer.policy.policy import Policy
 from signer.verify.requests.recognize import CsrKind
 
 BOOTSTRAP_USER_PREFIX: Final = "system:bootstrap:"

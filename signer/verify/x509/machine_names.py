@@ -24,7 +24,7 @@ from signer.errors import (
     EndorsementCertificateNameNotAllowed,
     EndorsementCertificateOfOtherMachine,
 )
-from signer.policy import CertificateNameRules
+from signer.policy.policy import CertificateNameRules
 from signer.verify.x509.certificate_chain import REMEDY
 from signer.verify.x509.fields import CertificateFields
 from signer.verify.x509.lenient_der import (

@@ -13,7 +13,8 @@ from signer.arguments import parse_arguments
 from signer.controller.observability import metrics
 from signer.controller.queue.workqueue import QueueState
 from signer.fairness.memory_budget import MemoryBudget
-from signer.policy import PcrMode, load_policies
+from signer.policy.load import load_policies
+from signer.policy.policy import PcrMode
 from signer.trust_bundles import TrustBundleFiles
 from tests.harness.client import Object
 from tests.harness.documentation import blocks

@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from signer.errors import EndorsementCertificateRevoked
-from signer.policy import EndorsementKeyRules, Policy, TrustMode
+from signer.policy.policy import EndorsementKeyRules, Policy, TrustMode
 from signer.trust_bundles import TrustBundleFiles, TrustBundleInvalid, load_trust_bundle
 from signer.verify.x509.endorsement_certificate import verify_endorsement_certificate
 from signer.verify.x509.trust_anchors import NO_ANCHORS, TrustAnchors

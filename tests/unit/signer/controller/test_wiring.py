@@ -17,7 +17,7 @@ from signer.controller.wiring import ControllerParts
 from signer.errors import AuthorityShared
 from signer.logs import LogWriter
 from signer.model import ClusterKey, Node
-from signer.policy import NodeLabels, Policy
+from signer.policy.policy import NodeLabels, Policy
 from tests.builders.kube_objects import HOME
 from tests.builders.workload import config_with, unconnected_workload
 

@@ -20,7 +20,7 @@ from signer.explain.command import Files, explain
 from signer.explain.manifests import FilesInvalid
 from signer.explain.report import EXIT_ALLOWED, EXIT_UNDECIDED
 from signer.model import ChallengeKeys, Csr, Node
-from signer.policy import PcrMode, PcrRules, Policy, PolicyMode
+from signer.policy.policy import PcrMode, PcrRules, Policy, PolicyMode
 from signer.verify.checks import (
     ANSWER_ORDER,
     BUILTIN_ORDER,

@@ -32,7 +32,7 @@ from signer.insecure.verify import (
     verify_first_machine,
 )
 from signer.model import Address, Csr
-from signer.policy import Policy, RefusedPolicy
+from signer.policy.policy import Policy, RefusedPolicy
 from tests.builders.scenario import (
     CLUSTER,
     NODE,

@@ -16,7 +16,7 @@ from common.tpm.constants import ObjectAttributes
 from signer.errors import AttestationKeyAttributesNotAllowed, EndorsementKeyNotRegistered
 from signer.issue.challenge import ChallengeState, challenge_state, make_challenge
 from signer.model import ChallengeKeys, Csr
-from signer.policy import EventLogRules, PcrRules
+from signer.policy.policy import EventLogRules, PcrRules
 from tests.builders.scenario import Scenario, machine
 from tests.builders.software_tpm import TpmKey
 

@@ -14,7 +14,7 @@ from signer.errors import PlatformQueryFailed, PlatformUnavailable
 from signer.platforms.aws import Aws
 from signer.platforms.aws_signature import AwsCredentials, signed_headers
 from signer.platforms.registry import platform_of
-from signer.policy import PlatformRules
+from signer.policy.policy import PlatformRules
 from tests.fakes import ec2
 from tests.fakes.api_server import FakeApiServer, Handler, api_server
 from tests.fakes.ec2 import ACCESS_KEY, SECRET_KEY, FakeEc2

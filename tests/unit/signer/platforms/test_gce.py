@@ -16,7 +16,7 @@ from common.errors import AttestationError
 from signer.errors import PlatformQueryFailed, PlatformUnavailable
 from signer.platforms.gce import Gce
 from signer.platforms.registry import platform_of
-from signer.policy import PlatformRules
+from signer.policy.policy import PlatformRules
 from tests.builders.software_tpm import rsa_key
 from tests.fakes.api_server import Answering, FakeApiServer, Handler, api_server
 from tests.fakes.platforms import with_file

@@ -33,7 +33,7 @@ from signer.platforms.queries import (
     QPS,
     PlatformQueries,
 )
-from signer.policy import PlatformRules
+from signer.policy.policy import PlatformRules
 from signer.verify.platform_keys import PlatformSource
 from tests.fakes.platforms import RULES, FakePlatforms
 

@@ -18,7 +18,7 @@ from signer.platforms import vsphere
 from signer.platforms.registry import platform_of
 from signer.platforms.vsphere import Vsphere
 from signer.platforms.vsphere_session import Sessions
-from signer.policy import PlatformRules
+from signer.policy.policy import PlatformRules
 from tests.builders.software_tpm import rsa_key
 from tests.fakes import vcenter
 from tests.fakes.api_server import HOST, Answering, FakeApiServer, Handler, api_server

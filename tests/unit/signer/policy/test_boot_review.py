@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from signer.model import ClusterKey, MeasuredValues
-from signer.policy import Policy, load_spec
 from signer.policy.boot_review import (
     Group,
     NodeBoot,
@@ -19,6 +18,8 @@ from signer.policy.boot_review import (
     find_unused,
     remove_values,
 )
+from signer.policy.load import load_spec
+from signer.policy.policy import Policy
 
 OLD, NEW, OTHER = "aa" * 32, "bb" * 32, "cc" * 32
 NOW = datetime(2026, 11, 23, tzinfo=UTC)

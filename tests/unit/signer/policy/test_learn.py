@@ -10,8 +10,9 @@ import pytest
 
 from signer.errors import EventLogPolicyMismatch, PcrPolicyMismatch
 from signer.model import ClusterKey
-from signer.policy import ClusterSelector, PcrMode, Policy, load_policies
 from signer.policy.learn import LearnError, draft_policy
+from signer.policy.load import load_policies
+from signer.policy.policy import ClusterSelector, PcrMode, Policy
 from signer.verify.attestation.measured_boot import verify_event_log
 from signer.verify.attestation.quoted_pcrs import verify_pcr_policy
 from tests.builders.event_logs import Measured, application, extended, firmware, log_of

@@ -16,7 +16,8 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from common.public_keys import require_supported_key
 from signer.errors import PolicyConflict, PolicyInvalid, PolicyMissing
 from signer.model import ClusterKey
-from signer.policy import (
+from signer.policy.load import PolicyFileInvalid, load_policies, load_spec
+from signer.policy.policy import (
     AccessReview,
     Approval,
     AttestationKeyRules,
@@ -36,7 +37,6 @@ from signer.policy import (
     PcrVariant,
     PlatformRules,
     Policy,
-    PolicyFileInvalid,
     PolicyMode,
     PolicySet,
     RefusedPolicy,
@@ -44,8 +44,6 @@ from signer.policy import (
     ServingRules,
     TrustMode,
     UnknownCredential,
-    load_policies,
-    load_spec,
 )
 from signer.policy.signed_pcr_rules import fingerprint
 from tests.builders.policy_specs import (

@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
-from signer.policy import Policy, load_spec
 from signer.policy.boot_review import ReviewedPolicy, Value
+from signer.policy.load import load_spec
 from signer.policy.pcr_predictions import (
     Import,
     PredictionsInvalid,
     import_values,
     read_predictions,
 )
+from signer.policy.policy import Policy
 
 OWN, OLD, NEW, LATER = "0a" * 32, "aa" * 32, "bb" * 32, "cc" * 32
 SHA384 = "dd" * 48

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from signer.model import AttestedNodeObject, BootState, MeasuredValues
-from signer.policy import EventLogRules, PcrMode, PcrSignatureRules, Policy
+from signer.policy.policy import EventLogRules, PcrMode, PcrSignatureRules, Policy
 from signer.verify.attestation.measured_values import describe_boot
 from signer.verify.claimed_answer import make_claims
 from tests.builders.scenario import HOME, NODE, NOW, Scenario, unreleased

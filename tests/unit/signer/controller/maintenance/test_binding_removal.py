@@ -15,7 +15,7 @@ from signer.inventory.cluster_api.cluster_status import ClusterStatusClient
 from signer.inventory.replica_records.opt_in_leases import OptIns
 from signer.kube.leases import LeaseClient
 from signer.model import ClusterKey, Node
-from signer.policy import Approval, AutoApproveBindings, Policy, PolicyMode
+from signer.policy.policy import Approval, AutoApproveBindings, Policy, PolicyMode
 from tests.builders import kube_objects
 from tests.builders.attested_nodes import attested_node
 from tests.builders.kube_objects import HOME

@@ -25,7 +25,7 @@ from signer.model import (
     EndorsementKeyObject,
     MachineState,
 )
-from signer.policy import Approval, AutoApproveBindings, Policy, PolicyMode
+from signer.policy.policy import Approval, AutoApproveBindings, Policy, PolicyMode
 from tests.builders.endorsement_keys import registration
 from tests.builders.scenario import HOME, NOW, Scenario, machine
 from tests.fakes.claims import FakeClaimStore

@@ -25,7 +25,7 @@ from signer.errors import NodeOfAnotherMachine
 from signer.fairness.memory_budget import MemoryBudget
 from signer.model import ClusterKey
 from signer.node_problem import ProblemKind
-from signer.policy import EndorsementKeyRules, Policy, TrustMode
+from signer.policy.policy import EndorsementKeyRules, Policy, TrustMode
 from signer.trust_bundles import TrustBundleFiles, load_trust_bundle
 from tests.builders.certificates import NOW, authority, revocation_list
 from tests.builders.scenario import HOME, Scenario

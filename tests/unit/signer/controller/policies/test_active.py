@@ -16,7 +16,7 @@ from signer.controller.policies.file_reader import PolicyFile
 from signer.controller.policies.object_reader import PolicyObjects, PolicyState
 from signer.errors import PolicyInvalid, PolicyMissing
 from signer.inventory.custom_resources.policy_object import PolicyObject, read_policy
-from signer.policy import NameReuse, NodeNameRules, Policy, PolicySet
+from signer.policy.policy import NameReuse, NodeNameRules, Policy, PolicySet
 from signer.trust_bundles import TrustBundleInvalid
 from signer.verify.x509.trust_anchors import NO_ANCHORS, TrustAnchors
 from tests.builders.kube_objects import HOME

@@ -13,7 +13,7 @@ from signer.kube.leases import LeaseClient
 from signer.kube.secrets import SecretClient
 from signer.kube.transport.client import Request
 from signer.model import ClusterKey
-from signer.policy import CertificateRules, Policy
+from signer.policy.policy import CertificateRules, Policy
 from tests.builders.kube_objects import secret
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.cluster_clients import FakeClient

@@ -11,7 +11,7 @@ from common.errors import ApiServerUnavailable
 from signer.controller.queue.workqueue import RETRY
 from signer.credential_entry import entry_of
 from signer.model import credential_id
-from signer.policy import UnknownCredential
+from signer.policy.policy import UnknownCredential
 from tests.builders.attested_nodes import entry_text
 from tests.builders.reconciler import ReconcilerFixture
 from tests.builders.renewing_node import KNOWN, alarms, claim_of, issued, of_a_node

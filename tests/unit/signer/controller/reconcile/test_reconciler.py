@@ -29,7 +29,7 @@ from signer.model import (
     Csr,
     credential_id,
 )
-from signer.policy import (
+from signer.policy.policy import (
     AccessReview,
     Approval,
     AutoApproveBindings,

@@ -8,7 +8,7 @@ import pytest
 
 from signer.controller.queue.workqueue import DONE
 from signer.model import MeasuredValues, Refusal, credential_id
-from signer.policy import Approval, EventLogRules, PcrMode
+from signer.policy.policy import Approval, EventLogRules, PcrMode
 from signer.verify.requests.recognize import CsrKind
 from tests.builders.reconciler import ReconcilerFixture
 from tests.builders.renewing_node import COPIED, KNOWN, claim_of, of_a_node

@@ -25,7 +25,7 @@ from signer.inventory.cluster_api.cluster import (
 from signer.inventory.custom_resources.policy_object import PolicyClient, PolicyObject, read_policy
 from signer.kube.events import EventRecorder, ObjectReference
 from signer.model import ClusterKey
-from signer.policy import ClusterSelector, Policy, PolicySet, RefusedPolicy
+from signer.policy.policy import ClusterSelector, Policy, PolicySet, RefusedPolicy
 from tests.builders import kube_objects
 from tests.builders.kube_objects import HOME
 

@@ -11,7 +11,7 @@ from common.tpm.public import PublicArea
 from signer.errors import (
     AttestationKeySchemeNotAllowed,
 )
-from signer.policy import Policy
+from signer.policy.policy import Policy
 from signer.verify.attestation.attestation_key import verify_attestation_key
 from tests.builders.software_tpm import (
     AK_KINDS,

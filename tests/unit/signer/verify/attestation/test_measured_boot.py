@@ -12,7 +12,7 @@ from signer.errors import (
     EventLogMismatch,
     EventLogPolicyMismatch,
 )
-from signer.policy import EventLogRules
+from signer.policy.policy import EventLogRules
 from signer.verify.attestation.event_log import parse_event_log
 from signer.verify.attestation.measured_boot import (
     MeasuredBoot,

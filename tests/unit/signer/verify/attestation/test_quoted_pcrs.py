@@ -9,7 +9,7 @@ from common.tpm.constants import TPM_ALG_SHA256
 from signer.errors import (
     PcrPolicyMismatch,
 )
-from signer.policy import PcrMode, PcrValues, PcrVariant
+from signer.policy.policy import PcrMode, PcrValues, PcrVariant
 from signer.verify.attestation.quoted_pcrs import verify_pcr_policy, verify_pcrs
 from tests.builders.scenario import Scenario
 from tests.builders.software_tpm import attest, pcr_values

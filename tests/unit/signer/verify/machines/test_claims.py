@@ -19,7 +19,7 @@ from signer.model import (
     Release,
     TrustBasis,
 )
-from signer.policy import NameReuse, Policy
+from signer.policy.policy import NameReuse, Policy
 from signer.verify.answer import VerifiedAnswer
 from signer.verify.claimed_answer import ClaimedAnswer, make_claims
 from tests.builders.leftover_claims import (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from signer.model import Node, RegisteredKey, Registration, TrustBasis
-from signer.policy import TrustMode
+from signer.policy.policy import TrustMode
 from signer.verify.requests.request import ENTRY_USER
 from tests.builders.scenario import (
     HOME,

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from signer.model import Address, Node, Registration, TrustBasis
-from signer.policy import FirstJoinRules
+from signer.policy.policy import FirstJoinRules
 from tests.builders.scenario import (
     ABROAD,
     HOME,

@@ -9,7 +9,7 @@ import pytest
 from signer.credential_entry import CredentialEntry, entry_of
 from signer.errors import RequesterCredentialUnknown
 from signer.model import AttestedNodeObject, credential_id
-from signer.policy import Policy, RenewalRules, UnknownCredential
+from signer.policy.policy import Policy, RenewalRules, UnknownCredential
 from signer.verify.claimed_answer import ClaimedAnswer, WithheldCertificate, make_claims
 from signer.verify.requests.credentials import (
     MAX_CREDENTIAL_IDS,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from signer.model import Condition
-from signer.policy import Approval, AutoApproveBindings, Policy, PolicyMode
+from signer.policy.policy import Approval, AutoApproveBindings, Policy, PolicyMode
 from signer.verify.requests.recognize import CsrKind, recognize_csr
 from tests.builders.scenario import Scenario
 

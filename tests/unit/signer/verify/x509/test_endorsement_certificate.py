@@ -18,7 +18,7 @@ from signer.errors import (
     EndorsementCertificateUntrusted,
 )
 from signer.model import TrustBasis
-from signer.policy import TrustMode
+from signer.policy.policy import TrustMode
 from signer.verify.x509.endorsement_certificate import verify_endorsement_certificate
 from tests.builders import der
 from tests.builders.certificates import (

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from signer.errors import EndorsementCertificateNotAllowed, EndorsementCertificateOfOtherMachine
-from signer.policy import CertificateNameRules
+from signer.policy.policy import CertificateNameRules
 from signer.verify.x509.endorsement_certificate import verify_endorsement_certificate
 from signer.verify.x509.fields import CertificateFields, read_fields
 from signer.verify.x509.machine_names import verify_machine_name
