@@ -1,7 +1,7 @@
 """Each replica cleans up after the Clusters that it serves."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import cast
 
@@ -11,7 +11,6 @@ from common.names import CLIENT_SIGNER
 from signer.clusters.management_cluster import ManagementCluster
 from signer.controller.maintenance.management_rounds import Cleanup
 from signer.inventory.cluster_api.cluster import CLIENT_SIGNER_ANNOTATION, read_cluster
-from signer.inventory.custom_resources.claim_store import KubeClaimStore
 from signer.inventory.replica_records.authority_leases import AuthorityLeases
 from signer.inventory.replica_records.opt_in_leases import OptIns
 from signer.kube.leases import LeaseClient
@@ -19,10 +18,10 @@ from signer.model import (
     AttestedNodeObject,
     ClusterKey,
     EndorsementKeyObject,
-    MachineState,
 )
 from tests.builders import kube_objects
 from tests.builders.attested_nodes import attested_node
+from tests.builders.claims_cluster import ClaimsCluster
 from tests.builders.endorsement_keys import endorsement_key, key_holder
 from tests.fakes.caches import FakeCaches
 from tests.fakes.cluster import FakeCluster
@@ -56,30 +55,10 @@ def opt_ins() -> OptIns:
     return OptIns(LeaseClient(FakeClient(FakeCluster()), "own"))
 
 
-@dataclass(slots=True)
-class Claims:
-    """Deletes claims of Machines that are gone."""
-
-    deleted: list[ClusterKey] = field(default_factory=list)
-
-    def machine_state(self, *_: object) -> MachineState:
-        return MachineState.ABSENT
-
-    def delete_attested_node(self, node: AttestedNodeObject) -> None:
-        self.deleted.append(node.cluster)
-
-    def attested_node(self, *_: object) -> None:
-        return None
-
-    def delete_endorsement_key(self, key: EndorsementKeyObject) -> None:
-        assert key.held_by is not None
-        self.deleted.append(key.held_by.cluster)
-
-
 def cleanup(
     caches: FakeCaches,
     *,
-    claims: Claims | None = None,
+    claims: ClaimsCluster | None = None,
     register: AuthorityLeases | None = None,
     seen: OptIns | None = None,
     serves: Callable[[ClusterKey], bool] = lambda _: True,
@@ -87,7 +66,7 @@ def cleanup(
     """Return the cleanup of a replica that serves some Clusters."""
     return Cleanup(
         cast("ManagementCluster", caches),
-        cast("KubeClaimStore", claims or Claims()),
+        (claims or ClaimsCluster()).store,
         register or authority_leases(),
         seen or opt_ins(),
         serves=serves,
@@ -101,28 +80,30 @@ def cleanup(
     ids=["AttestedNodes", "EndorsementKeys"],
 )
 def test_claims_of_another_replicas_clusters_stay(sweep: Callable[[Cleanup], None]) -> None:
-    caches, claims = FakeCaches(), Claims()
+    caches, claims = FakeCaches(), ClaimsCluster()
     for cache in (caches.clusters, caches.machines, caches.pools):
         cache.replace({})
-    caches.nodes.replace({f"team-a/{c.name}": node(c) for c in (MINE, OTHER)})
-    caches.keys.replace({c.name: key(c) for c in (MINE, OTHER)})
+    caches.nodes.replace({f"team-a/{c.name}": claims.put_node(node(c)) for c in (MINE, OTHER)})
+    caches.keys.replace({c.name: claims.put_key(key(c)) for c in (MINE, OTHER)})
     sweeper = cleanup(caches, claims=claims, serves=lambda cluster: cluster == MINE)
     sweep(sweeper)
-    assert claims.deleted == [MINE]
+    [deleted] = claims.deleted
+    assert "mine" in deleted
 
 
 def test_claims_of_a_paused_cluster_stay() -> None:
     """`clusterctl move` makes the Machines of a paused Cluster after the claims."""
-    caches, claims = FakeCaches(), Claims()
+    caches, claims = FakeCaches(), ClaimsCluster()
     body = kube_objects.cluster(MINE.name)
     body["spec"]["paused"] = True
     caches.clusters.replace({f"team-a/{MINE.name}": read_cluster(body)})
     for cache in (caches.machines, caches.pools):
         cache.replace({})
-    caches.nodes.replace({f"team-a/{c.name}": node(c) for c in (MINE, OTHER)})
+    caches.nodes.replace({f"team-a/{c.name}": claims.put_node(node(c)) for c in (MINE, OTHER)})
     sweeper = cleanup(caches, claims=claims)
     sweeper.delete_stale_claims()
-    assert claims.deleted == [OTHER]
+    [deleted] = claims.deleted
+    assert "other" in deleted
 
 
 def test_leases_of_clusters_that_do_not_exist_are_deleted() -> None:
@@ -139,16 +120,16 @@ def test_leases_of_clusters_that_do_not_exist_are_deleted() -> None:
 
 def test_attested_node_of_another_tenant_keeps_no_key() -> None:
     """A tenant named others' keys in its own AttestedNodes, and they used up the others' quota."""
-    caches, claims = FakeCaches(), Claims()
-    unclaimed = replace(key(MINE), name="ab" * 32)
+    caches, claims = FakeCaches(), ClaimsCluster()
+    unclaimed = claims.put_key(replace(key(MINE), name="ab" * 32))
     caches.keys.replace({unclaimed.name: unclaimed})
     caches.nodes.replace({"team-b/forged": node(replace(MINE, namespace="team-b"))})
     sweeper = cleanup(caches, claims=claims)
     sweeper.delete_unclaimed_keys()
-    assert claims.deleted == [MINE]
+    assert claims.deleted == [unclaimed.name]
     caches.nodes.replace({"team-a/node": node(OTHER)})
     sweeper.delete_unclaimed_keys()
-    assert claims.deleted == [MINE]
+    assert claims.deleted == [unclaimed.name]
 
 
 def test_opt_in_of_a_cluster_that_opted_out_is_forgotten() -> None:

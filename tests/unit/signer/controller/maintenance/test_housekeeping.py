@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from math import inf
 from typing import Any
 
 import pytest
@@ -18,17 +19,15 @@ from signer.controller.maintenance.housekeeping import (
 )
 from signer.errors import AuthorityShared, AuthorityUnavailable
 from signer.fairness.outbox import Outbox
-from signer.inventory.custom_resources.claim_store import KubeClaimStore
-from signer.model import (
-    AttestedNodeObject,
-    ClusterKey,
-    EndorsementKeyObject,
-    MachineState,
-)
-from signer.policy.policy import Approval, AutoApproveBindings, Policy, PolicyMode
-from tests.builders.endorsement_keys import registration
-from tests.builders.scenario import HOME, NOW, Scenario, machine
-from tests.fakes.claims import FakeClaimStore
+from signer.model import AttestedNodeObject, ClusterKey
+from signer.policy import Approval, AutoApproveBindings, Policy, PolicyMode
+from tests.builders import kube_objects
+from tests.builders.attested_nodes import attested_node
+from tests.builders.claims_cluster import ClaimsCluster
+from tests.builders.endorsement_keys import endorsement_key, registration
+from tests.builders.kube_objects import HOME
+from tests.builders.scenario import NODE, NOW, Scenario
+from tests.fakes.cluster_objects import CLUSTERS, MACHINES
 from tests.fakes.csrs import FakeCsrs
 
 CHALLENGE = Challenge(
@@ -41,6 +40,7 @@ CHALLENGE = Challenge(
     tag="0123abcd",
 )
 BINDING = "kubeadm:node-autoapprove-bootstrap"
+KEY = "ab" * 32
 OLD = timedelta(minutes=15, seconds=1)
 EXPIRED = timedelta(days=1, seconds=1)
 
@@ -106,32 +106,31 @@ def test_an_offer_that_changed_meanwhile_is_kept_and_the_next_one_is_deleted() -
 
 
 @dataclass(slots=True)
-class StaleClaims(KubeClaimStore):
-    """Claims, and those that were deleted."""
+class StaleClaims:
+    """AttestedNodes in the caches and in the API server, and a Cluster."""
 
-    scenario: Scenario = field(default_factory=Scenario)
-    deleted: list[str] = field(default_factory=list)
-    unknown: set[object] = field(default_factory=set)
-    """Provider IDs whose Machine cannot be looked up."""
-    lookups: int = 0
+    claims: ClaimsCluster = field(default_factory=ClaimsCluster)
+    nodes: list[AttestedNodeObject] = field(default_factory=list)
 
-    def machine_state(self, *arguments: object) -> MachineState:
-        self.lookups += 1
-        if arguments[1] in self.unknown:
-            raise ApiServerUnavailable("a Machine cannot be read")
-        return FakeClaimStore(store=self.scenario.store).machine_state(*arguments)  # type: ignore[arg-type]
+    def __post_init__(self) -> None:
+        self.claims.api.put(CLUSTERS.collection_path(HOME.namespace), kube_objects.cluster())
 
-    def delete_attested_node(self, node: AttestedNodeObject) -> None:
-        self.deleted.append(node.node_name)
+    def put(self, name: str, not_after: timedelta, cluster: ClusterKey = HOME) -> None:
+        node = attested_node(
+            cluster, name, key=KEY, last_attested=NOW, not_after=NOW + not_after, machine_name=name
+        )
+        self.nodes.append(self.claims.put_node(node))
 
     def run_round(self, *, cached: bool = False) -> list[str]:
-        nodes = list(self.scenario.store.nodes.values())
-        delete_stale_claims(nodes, self, outbox(), is_live=lambda _: cached, now=NOW)
-        return self.deleted
+        """Return the names of the nodes whose claims have been deleted so far."""
+        store = self.claims.store
+        delete_stale_claims(self.nodes, store, outbox(), is_live=lambda _: cached, now=NOW)
+        names = {node.name: node.node_name for node in self.nodes}
+        return [names[name] for name in self.claims.deleted]
 
-    def put(self, name: str, not_after: timedelta) -> None:
-        holder = self.scenario.holder(node_name=name, provider_id=f"metal://{name}")
-        self.scenario.put_node("ab" * 32, holder, not_after=NOW + not_after)
+    @property
+    def lookups(self) -> int:
+        return sum("/clusters/" in request.path for request in self.claims.api.requests)
 
 
 def test_a_claim_without_machine_and_with_an_expired_certificate_is_deleted() -> None:
@@ -152,8 +151,11 @@ def test_a_claim_is_kept_for_a_day_after_its_certificate_expired() -> None:
 def test_a_claim_with_a_machine_is_kept(deleting: bool) -> None:  # noqa: FBT001
     claims = StaleClaims()
     claims.put("alive", -EXPIRED)
-    there = machine(provider_id="metal://alive", deleting=deleting)
-    claims.scenario.store.machines[HOME] = [there]
+    body = kube_objects.machine("alive")
+    body["spec"]["providerID"] = claims.nodes[0].provider_id
+    if deleting:
+        body["metadata"]["deletionTimestamp"] = NOW.isoformat()
+    claims.claims.api.put(MACHINES.collection_path(HOME.namespace), body)
     assert claims.run_round() == []
     assert claims.lookups == 1
 
@@ -162,19 +164,19 @@ def test_a_claim_that_is_live_in_the_caches_costs_no_call() -> None:
     claims = StaleClaims()
     claims.put("alive", -EXPIRED)
     assert claims.run_round(cached=True) == []
-    assert claims.lookups == 0
+    assert claims.claims.api.requests == []
 
 
 def test_claims_whose_lookup_fails_do_not_starve_the_others() -> None:
     """One Machine that cannot be read makes all lookups of its namespace fail."""
     claims = StaleClaims()
     for n in range(3):
-        claims.put(f"unknown-{n}", -EXPIRED)
-        claims.unknown.add(f"metal://unknown-{n}")
+        claims.put(f"unknown-{n}", -EXPIRED, replace(HOME, namespace="team-b"))
+    claims.claims.api.intercept(503, "GET", "/team-b/", times=inf)
     claims.put("dead", -EXPIRED)
     for _ in range(200):
         claims.run_round()
-    assert "dead" in claims.deleted
+    assert "dead" in claims.run_round()
 
 
 def test_claims_per_round_are_limited() -> None:
@@ -308,39 +310,27 @@ def test_an_authority_that_cannot_be_loaded_is_left_to_the_requests_that_need_it
     assert caplog.records == []
 
 
-KEY = "ab" * 32
 REGISTRATION = registration(HOME, provider_id="metal://1")
 
 
-@dataclass(slots=True)
-class Keys(KubeClaimStore):
-    """EndorsementKeys, and those that were deleted."""
-
-    scenario: Scenario = field(default_factory=Scenario)
-    deleted: list[str] = field(default_factory=list)
-
-    def attested_node(self, cluster: ClusterKey, node_name: str) -> AttestedNodeObject | None:
-        return self.scenario.store.find_node(cluster, node_name)
-
-    def delete_endorsement_key(self, key: EndorsementKeyObject) -> None:
-        assert key.uid
-        self.deleted.append(key.name)
-
-    def put(self, name: str = KEY, **changes: Any) -> None:  # noqa: ANN401 # of any field
-        usual = {"held_by": self.scenario.holder(), "last_claimed": NOW - EXPIRED, "uid": "u"}
-        self.scenario.put_key(name, **{**usual, **changes})
-
-    def run_round(self, *, cached: bool = False) -> list[str]:
-        keys = list(self.scenario.store.keys.values())
-        delete_unclaimed_keys(keys, self, outbox(), is_claimed=lambda _: cached, now=NOW)
-        return self.deleted
+def keys_after_round(
+    *names: str,
+    cached: bool = False,
+    **changes: Any,  # noqa: ANN401 # of any field
+) -> list[str]:
+    """Store a key and AttestedNodes of its holder that name keys; return what a round deletes."""
+    claims, scenario = ClaimsCluster(), Scenario()
+    usual = {"held_by": scenario.holder(), "last_claimed": NOW - EXPIRED}
+    key = claims.put_key(endorsement_key(KEY, **{**usual, **changes}))
+    for name in names:
+        claims.put_node(attested_node(scenario.cluster.key, NODE, key=name, last_attested=NOW))
+    delete_unclaimed_keys([key], claims.store, outbox(), is_claimed=lambda _: cached, now=NOW)
+    return claims.deleted
 
 
 def test_an_unclaimed_endorsement_key_is_deleted_after_a_day() -> None:
     """One Machine that is edited again and again made any number of them, and none was deleted."""
-    keys = Keys()
-    keys.put()
-    assert keys.run_round() == [KEY]
+    assert keys_after_round() == [KEY]
 
 
 @pytest.mark.parametrize(
@@ -356,21 +346,13 @@ def test_an_unclaimed_endorsement_key_is_deleted_after_a_day() -> None:
 )
 def test_an_endorsement_key_that_may_be_needed_is_kept(changes: dict[str, Any]) -> None:
     """A ban that is deleted would be no ban; a registration is an operator's."""
-    keys = Keys()
-    keys.put(**changes)
-    assert keys.run_round() == []
+    assert keys_after_round(**changes) == []
 
 
 def test_an_endorsement_key_that_an_attested_node_names_is_kept() -> None:
-    keys = Keys()
-    keys.put()
-    assert keys.run_round(cached=True) == []
-    keys.scenario.put_node(KEY, keys.scenario.holder())
-    assert keys.run_round() == []
+    assert keys_after_round(cached=True) == []
+    assert keys_after_round(KEY) == []
 
 
 def test_the_last_key_of_a_node_with_another_tpm_is_deleted() -> None:
-    keys = Keys()
-    keys.put()
-    keys.scenario.put_node("cd" * 32, keys.scenario.holder())
-    assert keys.run_round() == [KEY]
+    assert keys_after_round("cd" * 32) == [KEY]

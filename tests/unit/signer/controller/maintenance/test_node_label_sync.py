@@ -1,7 +1,7 @@
 """The labels of Nodes follow the claims: a Node has them only while its claim holds."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from http import HTTPStatus
@@ -11,13 +11,15 @@ import pytest
 from common.errors import ApiServerUnavailable
 from signer.controller.maintenance.housekeeping import write_nodes
 from signer.controller.maintenance.node_label_sync import (
-    LabelChange,
     plan_label_changes,
 )
 from signer.fairness.outbox import Outbox
 from signer.inventory.node_labels import ATTESTED, BOOT_STATE, POLICY, TRUST_BASIS, NodeLabelClient
+from signer.kube.resources import NODES
 from signer.model import BootState, Node, Release, TrustBasis
 from tests.builders.scenario import HOME, NODE, NOW, PROVIDER_ID, Scenario, key_name
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.cluster_clients import FakeClient
 
 LABELS = {ATTESTED: "true", TRUST_BASIS: "Registered"}
 NO_LABELS = dict.fromkeys(LABELS)
@@ -191,40 +193,25 @@ def test_incomplete_caches_remove_no_labels() -> None:
         plan(scenario)
 
 
-@dataclass(slots=True)
-class Writer(NodeLabelClient):
-    """Records what is written; some Nodes cannot be written."""
-
-    failures: Mapping[str, int] = field(default_factory=dict)
-    """HTTP status by name of the Node."""
-    written: list[str] = field(default_factory=list)
-
-    def change(self, node: Node, labels: Mapping[str, str | None]) -> None:
-        assert labels == LABELS
-        if node.name in self.failures:
-            error = ApiServerUnavailable("fails")
-            error.status = self.failures[node.name]
-            raise error
-        self.written.append(node.name)
-
-    def write(self, changes: Sequence[LabelChange]) -> None:
-        writes = [(c.node.name, partial(self.change, c.node, c.labels)) for c in changes]
-        write_nodes(writes, Outbox("not written", "node", lambda: 0.0))
-
-
-def changes_of(count: int) -> list[LabelChange]:
-    """Return one change for each of several Nodes."""
-    nodes = (Node(name=f"node-{n}", provider_id="") for n in range(count))
-    return [LabelChange(node=node, labels=LABELS) for node in nodes]
+def write_labels(api: FakeCluster, count: int) -> None:
+    """Label this number of Nodes of a cluster."""
+    nodes = [Node(name=f"node-{n}", provider_id="", uid=f"uid-of-node-{n}") for n in range(count)]
+    api.put(NODES.collection_path(), *({"metadata": {"name": node.name}} for node in nodes))
+    client = NodeLabelClient(FakeClient(api))
+    writes = [(node.name, partial(client.change, node, LABELS)) for node in nodes]
+    write_nodes(writes, Outbox("not written", "node", lambda: 0.0))
 
 
 def test_node_that_cannot_be_written_costs_only_itself() -> None:
-    writer = Writer(failures={"node-1": 500})
-    writer.write(changes_of(3))
-    assert sorted(writer.written) == ["node-0", "node-2"]
+    api = FakeCluster()
+    api.intercept(500, path="node-1")
+    write_labels(api, 3)
+    labeled = [path[-1] for path, node in api.objects.items() if "labels" in node["metadata"]]
+    assert sorted(labeled) == ["0", "2"]
 
 
 def test_missing_permission_is_reported() -> None:
-    writer = Writer(failures={"node-0": HTTPStatus.FORBIDDEN})
+    api = FakeCluster()
+    api.intercept(HTTPStatus.FORBIDDEN, "PATCH")
     with pytest.raises(ApiServerUnavailable):
-        writer.write(changes_of(1))
+        write_labels(api, 1)

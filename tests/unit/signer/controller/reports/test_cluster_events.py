@@ -4,12 +4,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from math import inf
+from typing import Any
 
 import pytest
 
-from common.errors import ApiServerUnavailable
 from common.names import CLIENT_SIGNER
+from common.strict_json import format_time
 from signer.clusters.connection_problem import CONNECTING, ConnectionProblem
 from signer.controller.observability import metrics
 from signer.controller.policies.active import ActivePolicies
@@ -23,11 +24,15 @@ from signer.inventory.cluster_api.cluster import (
     read_cluster,
 )
 from signer.inventory.custom_resources.policy_object import PolicyClient, PolicyObject, read_policy
-from signer.kube.events import EventRecorder, ObjectReference
+from signer.inventory.kinds import POLICIES
+from signer.kube.events import EventRecorder
 from signer.model import ClusterKey
 from signer.policy.policy import ClusterSelector, Policy, PolicySet, RefusedPolicy
 from tests.builders import kube_objects
 from tests.builders.kube_objects import HOME
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.cluster_clients import FakeClient
+from tests.fakes.cluster_objects import Object
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 DEFAULT = Policy(name="default")
@@ -152,17 +157,17 @@ class ReporterFixture:
     problem: ConnectionProblem | None = None
     expiry: datetime | None = None
     seconds: float = 0.0
-    refused: set[str] = field(default_factory=set)
-    """Namespaces that refuse Events."""
     served_elsewhere: set[str] = field(default_factory=set)
     """Names of Clusters that another replica serves."""
     events: list[tuple[str, str, str, bool]] = field(default_factory=list)
+    management: FakeCluster = field(init=False)
     reporter: ClusterReporter = field(init=False)
 
     def __post_init__(self) -> None:
+        self.management = FakeCluster(on_change=self.note)
         active = ActivePolicies(lambda _: {})
         active.replace(policies(DEFAULT), {})
-        events = cast("EventRecorder", self)
+        events = EventRecorder(FakeClient(self.management))
         connections = Connections(
             serves=lambda key: key.name not in self.served_elsewhere,
             is_counting_replica=lambda: False,
@@ -182,19 +187,10 @@ class ReporterFixture:
         assert key.name not in self.served_elsewhere
         return self.expiry
 
-    def record(
-        self,
-        regarding: ObjectReference,
-        reason: str,
-        message: str,
-        now: datetime,
-        *,
-        warning: bool = True,
-    ) -> None:
-        assert now == NOW
-        if regarding.namespace in self.refused:
-            raise ApiServerUnavailable("away")
-        self.events.append((regarding.name, reason, message, warning))
+    def note(self, _kind: str, _key: str, event: Object) -> None:
+        assert event["lastTimestamp"] == format_time(NOW)
+        written = (event["involvedObject"]["name"], event["reason"], event["message"])
+        self.events.append((*written, event["type"] == "Warning"))
 
     def update(self, *clusters: ClusterObject) -> None:
         self.reporter.update(clusters or (cluster(),))
@@ -287,6 +283,7 @@ def test_problem_that_lasts_is_an_event_each_hour() -> None:
     for _ in range(3):
         fixture.update()
         fixture.seconds += 3601
+        fixture.management.objects.clear()
     assert len(fixture.events) == 3
 
 
@@ -302,9 +299,10 @@ def test_cluster_that_is_being_connected_is_reported_only_if_that_lasts() -> Non
 
 
 def test_event_that_was_not_written_is_written_later(caplog: pytest.LogCaptureFixture) -> None:
-    fixture = ReporterFixture(problem=SECRET_MISSING, refused={HOME.namespace})
+    fixture = ReporterFixture(problem=SECRET_MISSING)
+    fixture.management.intercept(403, path=f"/{HOME.namespace}/", times=inf)
     fixture.update()
-    fixture.refused.clear()
+    fixture.management.interceptions.clear()
     fixture.seconds = 30
     fixture.update()
     assert len(fixture.events) == 1
@@ -313,7 +311,8 @@ def test_event_that_was_not_written_is_written_later(caplog: pytest.LogCaptureFi
 
 def test_namespace_that_refuses_events_silences_no_other(caplog: pytest.LogCaptureFixture) -> None:
     """A namespace that was being deleted ended each round of reports before the next Cluster."""
-    fixture = ReporterFixture(problem=SECRET_MISSING, refused={HOME.namespace})
+    fixture = ReporterFixture(problem=SECRET_MISSING)
+    fixture.management.intercept(403, path=f"/{HOME.namespace}/", times=inf)
     others = [replace(cluster(), key=replace(HOME, namespace=n), uid=n) for n in "xyz"]
     fixture.update(cluster(), *others)
     assert len(fixture.events) == 3
@@ -444,22 +443,28 @@ def test_transition_time_changes_only_with_the_status() -> None:
 
 
 @dataclass(slots=True)
-class Writes(PolicyClient):
-    """Statuses that were written."""
+class Writes:
+    """A management cluster with the policy, and a clock."""
 
-    statuses: list[Mapping[str, Any]] = field(default_factory=list)
+    api: FakeCluster = field(default_factory=FakeCluster)
     seconds: float = 0.0
-    conflict: bool = False
 
-    def write_status(self, policy: PolicyObject, status: Mapping[str, Any]) -> bool:
-        assert policy.uid == "uid"
-        self.statuses.append(status)
-        return not self.conflict
+    def __post_init__(self) -> None:
+        metadata = {"name": "own", "uid": "uid", "resourceVersion": "7"}
+        self.api.objects[POLICIES.object_path("own")] = {"metadata": metadata}
+
+    def start(self) -> PolicyStatuses:
+        """Return what a replica writes with."""
+        return PolicyStatuses(PolicyClient(FakeClient(self.api)), lambda: self.seconds)
+
+    @property
+    def statuses(self) -> list[Mapping[str, Any]]:
+        return [body["status"] for body in self.api.bodies]
 
 
 def test_status_is_written_only_when_it_changes() -> None:
     writes = Writes()
-    statuses = PolicyStatuses(writes, lambda: writes.seconds)
+    statuses = writes.start()
     status = build_status(policy(), GOOD, [], NOW)
     statuses.write(policy(), status)
     statuses.write(policy(None, **status), status)
@@ -469,7 +474,7 @@ def test_status_is_written_only_when_it_changes() -> None:
 def test_two_replicas_that_differ_do_not_write_without_end() -> None:
     """One reaches a workload cluster, and the other one does not."""
     writes = Writes()
-    mine = PolicyStatuses(writes, lambda: writes.seconds)
+    mine = writes.start()
     own = build_status(policy(), GOOD, [report("a")], NOW)
     other = build_status(policy(), GOOD, [report("a", "ApiServerUnavailable")], NOW)
     mine.write(policy(), own)
@@ -482,8 +487,9 @@ def test_two_replicas_that_differ_do_not_write_without_end() -> None:
 
 
 def test_status_that_conflicts_with_another_replica_is_written_again() -> None:
-    writes = Writes(conflict=True)
-    statuses = PolicyStatuses(writes, lambda: writes.seconds)
+    writes = Writes()
+    writes.api.intercept(409, "PATCH", times=inf)
+    statuses = writes.start()
     status = build_status(policy(), GOOD, [report("a")], NOW)
     statuses.write(policy(), status)
     statuses.write(policy(), status)

@@ -3,23 +3,21 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import cast
 
 import pytest
 
-from common.errors import ApiServerUnavailable
 from signer.controller.reports import refusal_writer
 from signer.controller.reports.refusal_writer import RefusalWriter
-from signer.errors import AttestedNodeUnreadable, ClaimConflict
 from signer.model import (
     AttestedNodeObject,
-    ClaimStore,
     ClusterKey,
     MeasuredValues,
     Refusal,
     credential_id,
 )
 from tests.builders.attested_nodes import attested_node
+from tests.builders.claims_cluster import ClaimsCluster
+from tests.fakes.cluster import Outcome
 
 CLUSTER = ClusterKey(namespace="team-a", name="blue")
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -32,43 +30,32 @@ WAITS = replace(DENIED, reason="PolicyMissing", message="no policy")
 
 @dataclass(slots=True)
 class Claims:
-    """A writer of refusals, and the claims that it writes."""
+    """A writer of refusals, and the claim that it writes."""
 
-    nodes: dict[str, AttestedNodeObject] = field(default_factory=lambda: {"node-1": NODE})
-    failures: list[Exception] = field(default_factory=list)
-    """Raised by the next reads, one each."""
-    conflicts: int = 0
-    requests: int = 0
+    cluster: ClaimsCluster = field(default_factory=ClaimsCluster)
+    node: AttestedNodeObject = field(init=False)
     seconds: float = 0.0
     writer: RefusalWriter = field(init=False)
 
     def __post_init__(self) -> None:
-        self.writer = RefusalWriter(cast("ClaimStore", self), monotonic=lambda: self.seconds)
+        self.node = self.cluster.put_node(NODE)
+        self.writer = RefusalWriter(self.cluster.store, monotonic=lambda: self.seconds)
 
-    def attested_node(self, cluster: ClusterKey, node_name: str) -> AttestedNodeObject | None:
-        assert cluster == CLUSTER
-        self.requests += 1
-        if self.failures:
-            raise self.failures.pop()
-        return self.nodes.get(node_name)
-
-    def replace_attested_node(
-        self, current: AttestedNodeObject, new: AttestedNodeObject
-    ) -> AttestedNodeObject:
-        self.requests += 1
-        assert self.nodes[current.node_name] == current
-        if self.conflicts:
-            self.conflicts -= 1
-            raise ClaimConflict("others write")
-        self.nodes[current.node_name] = new
-        return new
+    @property
+    def requests(self) -> int:
+        return len(self.cluster.api.requests)
 
     def refuse(self, *refusals: Refusal, node: AttestedNodeObject | None = None) -> Refusal | None:
         """Note refusals for the present claim, flush, and return what the claim says."""
         for refusal in refusals:
-            self.writer.note(node or self.nodes["node-1"], refusal)
+            self.writer.note(node or self.node, refusal)
         self.writer.flush()
-        return self.nodes["node-1"].last_refusal
+        requests = list(self.cluster.api.requests)
+        present = self.cluster.store.attested_node(CLUSTER, "node-1")
+        assert present is not None
+        self.node = present
+        self.cluster.api.requests[:] = requests
+        return present.last_refusal
 
 
 def test_refusal_is_written_into_the_claim_with_an_alarm(
@@ -76,7 +63,8 @@ def test_refusal_is_written_into_the_claim_with_an_alarm(
 ) -> None:
     claims = Claims()
     assert claims.refuse(DENIED) == DENIED
-    assert replace(claims.nodes["node-1"], last_refusal=None) == NODE
+    changed = {"last_refusal": None, "resource_version": NODE.resource_version}
+    assert replace(claims.node, **changed) == NODE  # type: ignore[arg-type] # fields of it
     [record] = caplog.records
     fields = vars(record)["fields"]
     assert (fields["alarm"], fields["reason"]) == (True, "PcrPolicyMismatch")
@@ -112,8 +100,7 @@ def test_refusals_for_changing_reasons_are_written_every_ten_seconds() -> None:
         claims.refuse(WAITS if second % 2 else DENIED)
     assert claims.requests == 4
     claims.seconds = 20.0
-    claims.refuse()
-    assert claims.nodes["node-1"].last_refusal == WAITS, "the last one in the end"
+    assert claims.refuse() == WAITS, "the last one in the end"
 
 
 def test_refusal_of_an_earlier_certificate_is_dropped() -> None:
@@ -127,7 +114,8 @@ def test_refusal_of_an_earlier_certificate_is_dropped() -> None:
 
 
 def test_deleted_claim_gets_no_refusal() -> None:
-    claims = Claims(nodes={})
+    claims = Claims()
+    claims.cluster.api.objects.clear()
     claims.writer.note(NODE, DENIED)
     claims.writer.flush()
     claims.writer.flush()
@@ -135,21 +123,20 @@ def test_deleted_claim_gets_no_refusal() -> None:
 
 
 def test_conflict_is_tried_again_in_the_next_round() -> None:
-    claims = Claims(conflicts=1)
+    claims = Claims()
+    claims.cluster.api.intercept(409, "PUT")
     assert claims.refuse(DENIED) is None
     assert claims.refuse() == DENIED
 
 
 @pytest.mark.parametrize(
-    ("failure", "written"),
-    [
-        (ApiServerUnavailable("away"), DENIED),
-        (AttestedNodeUnreadable("it cannot be read"), None),
-    ],
+    ("answer", "written"),
+    [(503, DENIED), ((200, {"spec": {}}), None)],
     ids=["API server away", "claim of another program"],
 )
-def test_failure_is_tried_again_after_a_pause(failure: Exception, written: Refusal | None) -> None:
-    claims = Claims(failures=[failure])
+def test_failure_is_tried_again_after_a_pause(answer: Outcome, written: Refusal | None) -> None:
+    claims = Claims()
+    claims.cluster.api.intercept(answer, "GET")
     assert claims.refuse(DENIED) is None
     assert claims.refuse() is None
     claims.seconds = 31.0

@@ -1,0 +1,64 @@
+"""A management cluster with claims, and the claims as the signer has read them."""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from signer.inventory.custom_resources.claim_objects import encode_attested_node, encode_holder
+from signer.inventory.custom_resources.claim_store import KubeClaimStore
+from signer.inventory.kinds import ATTESTED_NODES, ENDORSEMENT_KEYS
+from signer.model import AttestedNodeObject, EndorsementKeyObject, Registration
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.cluster_clients import FakeClient
+
+LONG_AGO = "2026-01-01T00:00:00Z"
+"""When all objects were created."""
+
+
+def _registration(entry: Registration) -> dict[str, Any]:
+    cluster = {"clusterNamespace": entry.cluster.namespace, "clusterName": entry.cluster.name}
+    return {**cluster, "providerID": entry.provider_id}
+
+
+@dataclass
+class ClaimsCluster:
+    """The API server, and the store that writes to it."""
+
+    api: FakeCluster = field(default_factory=lambda: FakeCluster(now=lambda: LONG_AGO))
+    store: KubeClaimStore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.store = KubeClaimStore(FakeClient(self.api))
+
+    def put_node(self, node: AttestedNodeObject) -> AttestedNodeObject:
+        """Store an AttestedNode."""
+        path = ATTESTED_NODES.collection_path(node.cluster.namespace)
+        self.api.put(path, encode_attested_node(node, ""))
+        read = self.store.attested_node(node.cluster, node.node_name)
+        assert read is not None
+        self.api.requests.clear()
+        return read
+
+    def put_key(self, key: EndorsementKeyObject) -> EndorsementKeyObject:
+        """Store an EndorsementKey with these fields of its spec."""
+        spec: dict[str, Any] = {"registeredFor": [_registration(e) for e in key.registered_for]}
+        if key.banned:
+            spec["banned"] = {"reason": "lost"}
+        if key.held_by is not None:
+            time = key.last_claimed or datetime.now(UTC)
+            spec["heldBy"] = encode_holder(key.held_by, since=time, now=time)
+            if key.last_claimed is None:
+                del spec["heldBy"]["lastClaimed"]
+        self.api.put(
+            ENDORSEMENT_KEYS.collection_path(), {"metadata": {"name": key.name}, "spec": spec}
+        )
+        read = self.store.endorsement_key(key.name)
+        assert read is not None
+        self.api.requests.clear()
+        return read
+
+    @property
+    def deleted(self) -> list[str]:
+        """The names of the objects that were deleted, in order."""
+        deletions = [request for request in self.api.requests if request.method == "DELETE"]
+        return [request.path.rpartition("/")[2] for request in deletions]
