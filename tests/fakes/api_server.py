@@ -29,6 +29,8 @@ class Request:
     content: bytes
     body: Any
     """The content, where it is JSON."""
+    client: str
+    """The name in the client's certificate; empty without one."""
 
 
 Handler = Callable[["Answering"], None]
@@ -39,6 +41,11 @@ class Answering(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     server: "FakeApiServer"
+
+    def setup(self) -> None:
+        """Keep the list of this test: its client may close before the request is handled."""
+        super().setup()
+        self.received = self.server.requests
 
     def give(self, body: object, status: int = 200, **headers: str) -> None:
         """Answer with JSON, or with unchanged bytes."""
@@ -66,17 +73,23 @@ class Answering(BaseHTTPRequestHandler):
     def _any(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
         content = self.rfile.read(length)
+        is_json = "json" in (self.headers.get("Content-Type") or "")
         request = Request(
             method=self.command,
             path=self.path,
             headers=dict(self.headers.items()),
             content=content,
-            body=json.loads(content)
-            if "json" in (self.headers.get("Content-Type") or "")
-            else None,
+            body=json.loads(content) if content and is_json else None,
+            client=self._client(),
         )
-        self.server.requests.append(request)
+        self.received.append(request)
         self.server.handler(self)
+
+    def _client(self) -> str:
+        assert isinstance(self.connection, ssl.SSLSocket)
+        certificate: Any = self.connection.getpeercert() or {}
+        subject = dict(pair[0] for pair in certificate.get("subject", ()))
+        return str(subject.get("commonName", ""))
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _any  # noqa: N815 # the name in the base class
 
@@ -100,7 +113,9 @@ class FakeApiServer(ThreadingHTTPServer):
         context.load_cert_chain(*files)
         context.load_verify_locations(cadata=authority.pair.certificate.decode())
         context.verify_mode = ssl.CERT_OPTIONAL
-        self.socket = context.wrap_socket(self.socket, server_side=True)
+        self.socket = context.wrap_socket(
+            self.socket, server_side=True, do_handshake_on_connect=False
+        )
 
     @property
     def url(self) -> str:

@@ -12,8 +12,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +33,12 @@ from authenticator.kube import client, response_errors
 from authenticator.kube.client import KubernetesApi
 from authenticator.model import ApiCredential, Csr, CsrRequest, Deadline, KeyPair, Server, Token
 from common.errors import ApiServerUnavailable, AttestationError
+from tests.fakes.api_server import Answering, FakeApiServer, Handler, Request, api_server
 from tests.harness.pki import Authority, ec_key
 from tests.harness.process import wait_until
 
 AUTHORITY = Authority.make("cluster", ec_key())
 STRANGER = Authority.make("stranger", ec_key())
-SERVING = AUTHORITY.server("127.0.0.1", "kubernetes.example")
 CLIENT = AUTHORITY.client("system:node:worker-1", "system:nodes")
 REQUEST = CsrRequest(
     name="kubelet-tpm-1",
@@ -80,28 +79,23 @@ CSR = Csr(
 
 
 @dataclass
-class ReceivedRequest:
-    """One received request."""
-
-    method: str
-    path: str
-    headers: dict[str, str]
-    body: Any
-    client: str | None
-
-
-@dataclass
 class Script:
-    """The responses of the server, and the requests that it received."""
+    """The server, and how it answers each request."""
 
-    port: int = 0
-    requests: list[ReceivedRequest] = field(default_factory=list)
-    answer: Callable[[BaseHTTPRequestHandler], None] = lambda _: None
+    running: FakeApiServer
+    answer: Handler = lambda _: None
+
+    @property
+    def port(self) -> int:
+        return self.running.server_port
+
+    @property
+    def requests(self) -> list[Request]:
+        return self.running.requests
 
     def says(self, status: int, document: object, **headers: str) -> None:
         """Answer each request with this response."""
-        body = document if isinstance(document, bytes) else json.dumps(document).encode()
-        self.answer = lambda handler: send(handler, status, body, headers)
+        self.answer = lambda handler: handler.give(document, status, **headers)
 
     def server(self, **change: Any) -> Server:  # noqa: ANN401
         """Return the server as the exec info describes it."""
@@ -124,83 +118,23 @@ class Script:
         return KubernetesApi(self.server(**change), who, Deadline(SystemClock(), seconds))
 
 
-def send(
-    handler: BaseHTTPRequestHandler, status: int, body: bytes, headers: dict[str, str]
-) -> None:
-    """Send a response."""
-    handler.send_response(status)
-    for name, value in {"Content-Length": str(len(body)), **headers}.items():
-        handler.send_header(name, value)
-    handler.end_headers()
-    handler.wfile.write(body)
-
-
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Script]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeApiServer]:
     """Run the server."""
-    script = Script()
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        timeout = 10
-
-        def setup(self) -> None:
-            """Store the list of this test: its client may close before the request is handled."""
-            super().setup()
-            self.requests = script.requests
-
-        def _take(self) -> None:
-            length = int(self.headers.get("Content-Length") or 0)
-            assert isinstance(self.connection, ssl.SSLSocket)
-            certificate = self.connection.getpeercert() or {}
-            names = dict(pair[0] for pair in certificate.get("subject", ()))  # type: ignore[misc]
-            content = self.rfile.read(length)
-            self.requests.append(
-                ReceivedRequest(
-                    method=self.command,
-                    path=self.path,
-                    headers=dict(self.headers),
-                    body=json.loads(content) if content else None,
-                    client=names.get("commonName"),
-                )
-            )
-            script.answer(self)
-
-        do_GET = do_POST = _take  # noqa: N815 - the base's names
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
-            """Log nothing."""
-
-    class Quiet(ThreadingHTTPServer):
-        def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
-            """Log nothing when a client that does not trust the server closes the connection."""
-
+    names = ("127.0.0.1", "kubernetes.example")
     directory = tmp_path_factory.mktemp("pki")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    (directory / "server.pem").write_bytes(SERVING.certificate + SERVING.key)
-    (directory / "ca.pem").write_bytes(AUTHORITY.pair.certificate)
-    context.load_cert_chain(directory / "server.pem")
-    context.load_verify_locations(directory / "ca.pem")
-    context.verify_mode = ssl.CERT_OPTIONAL
-    with Quiet(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        server.socket = context.wrap_socket(
-            server.socket, server_side=True, do_handshake_on_connect=False
-        )
-        script.port = server.server_port
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield script
-        server.shutdown()
-        thread.join()
+    with api_server(lambda _: None, directory, names=names, authority=AUTHORITY) as server:
+        yield server
 
 
 @pytest.fixture
-def script(running: Script) -> Script:
+def script(running: FakeApiServer) -> Script:
     """Return the server without received requests."""
+    script = Script(running)
     running.requests = []
-    running.says(200, DOCUMENT)
-    return running
+    running.handler = lambda handler: script.answer(handler)  # noqa: PLW0108 # it changes
+    script.says(200, DOCUMENT)
+    return script
 
 
 def test_csr_is_created_as_specified(script: Script) -> None:
@@ -234,9 +168,9 @@ def without_lifetime() -> dict[str, object]:
 
 
 def test_csr_that_exists_is_returned(script: Script) -> None:
-    def conflict_then_document(handler: BaseHTTPRequestHandler) -> None:
+    def conflict_then_document(handler: Answering) -> None:
         status = 409 if handler.command == "POST" else 200
-        send(handler, status, json.dumps(DOCUMENT).encode(), {})
+        handler.give(DOCUMENT, status)
 
     script.answer = conflict_then_document
     assert script.ask().create(REQUEST) == CSR
@@ -273,7 +207,7 @@ def test_permission_is_what_the_api_server_says(script: Script) -> None:
 def say_date(script: Script, status: int, date: str) -> None:
     """Answer each request with this status and Date header."""
 
-    def answer(handler: BaseHTTPRequestHandler) -> None:
+    def answer(handler: Answering) -> None:
         handler.send_response_only(status)
         handler.send_header("Date", date)
         handler.send_header("Content-Length", "0")
@@ -330,7 +264,7 @@ def test_failed_trial_of_a_write_says_nothing(
         script.ask().is_ended_for_writes("worker-1")
 
 
-def stream(handler: BaseHTTPRequestHandler, *events: dict[str, object]) -> None:
+def stream(handler: Answering, *events: dict[str, object]) -> None:
     """Send the events of a watch, one chunk each."""
     handler.send_response(200)
     handler.send_header("Transfer-Encoding", "chunked")
@@ -351,11 +285,11 @@ def listing(*documents: dict[str, Any]) -> bytes:
 def watching(*events: dict[str, object], then: bytes = listing()) -> Any:  # noqa: ANN401
     """Answer a watch with events, and a read with a list."""
 
-    def answer(handler: BaseHTTPRequestHandler) -> None:
+    def answer(handler: Answering) -> None:
         if "watch=1" in handler.path:
             stream(handler, *events)
         else:
-            send(handler, 200, then, {})
+            handler.give(then)
 
     return answer
 
@@ -387,11 +321,11 @@ def test_watch_without_a_change_is_followed_by_a_read(script: Script, events: st
 
 
 def test_watch_of_an_expired_version_is_followed_by_a_read(script: Script) -> None:
-    def answer(handler: BaseHTTPRequestHandler) -> None:
+    def answer(handler: Answering) -> None:
         if "watch=1" in handler.path:
-            send(handler, 410, json.dumps({"kind": "Status", "code": 410}).encode(), {})
+            handler.give({"kind": "Status", "code": 410}, 410)
         else:
-            send(handler, 200, listing(DOCUMENT), {})
+            handler.give(listing(DOCUMENT))
 
     script.answer = answer
     assert script.ask().wait_for_change(CSR, 5) == replace(CSR, resource_version="9")
@@ -594,7 +528,7 @@ def test_malformed_review_is_an_error(script: Script, malformed: object) -> None
 
 
 def test_response_over_the_limit_is_not_read(script: Script) -> None:
-    def endless(handler: BaseHTTPRequestHandler) -> None:
+    def endless(handler: Answering) -> None:
         handler.send_response(200)
         handler.send_header("Content-Length", str(10**12))
         handler.end_headers()
@@ -624,7 +558,7 @@ DRIPS: dict[str, bytes] = {
 def test_dripping_response_ends_with_the_deadline(script: Script, begun: str) -> None:
     gone = threading.Event()
 
-    def drip(handler: BaseHTTPRequestHandler) -> None:
+    def drip(handler: Answering) -> None:
         handler.wfile.write(DRIPS[begun])
         with contextlib.suppress(OSError):
             while not gone.wait(0.05):
@@ -665,7 +599,7 @@ def test_server_that_closes_the_connection_is_unavailable(script: Script) -> Non
 
 
 def test_incomplete_response_is_unavailable(script: Script) -> None:
-    def break_off(handler: BaseHTTPRequestHandler) -> None:
+    def break_off(handler: Answering) -> None:
         handler.send_response(200)
         handler.send_header("Content-Length", "1000")
         handler.end_headers()
