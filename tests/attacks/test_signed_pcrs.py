@@ -26,6 +26,7 @@ from tests.builders.boot_signatures import (
     signature_of,
 )
 from tests.builders.scenario import Scenario
+from tests.builders.software_tpm import rsa_key
 
 SECURE_BOOT = pcr_of([b"db of the vendor"])
 IMAGE, NEXT, ROOTKIT = (
@@ -33,7 +34,8 @@ IMAGE, NEXT, ROOTKIT = (
     for kernel in (b"kernel 1", b"kernel 2", b"rootkit")
 )
 KEY, OTHER_KEY = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-SIGNED = signature_of(KEY, {11: IMAGE})
+RSA_KEY, OTHER_RSA_KEY = (rsa_key(number=number) for number in range(2))
+SIGNED, SIGNED_BY_RSA = (signature_of(key, {11: IMAGE}) for key in (KEY, RSA_KEY))
 
 
 def pem(key: VendorKey) -> str:
@@ -44,9 +46,9 @@ def digest_of(value: bytes) -> str:
     return policy_digest({"sha256": (11,)}, {"sha256": {11: value}}).hex()
 
 
-def policy(*, revoked: list[str] | None = None, **changes: object) -> Policy:
+def policy(key: VendorKey = KEY, *, revoked: list[str] | None = None, **changes: object) -> Policy:
     """Return the rules of a fleet of signed images, as its operator writes them."""
-    rule = {"keys": [pem(KEY)], "pcrs": {"sha256": [11]}}
+    rule = {"keys": [pem(key)], "pcrs": {"sha256": [11]}}
     spec = {
         "pcrs": {
             "selection": {"sha256": [7]},
@@ -91,6 +93,13 @@ def signed_image(rules: Callable[[], Policy] = policy) -> Callable[[], Scenario]
     return make
 
 
+def signed_with_rsa() -> Scenario:
+    """Boot the image of a vendor with an RSA key."""
+    scenario = signed_image(lambda: policy(RSA_KEY))()
+    scenario.pcr_signatures = signature_file(SIGNED_BY_RSA)
+    return scenario
+
+
 BY_OTHER = signature_of(OTHER_KEY, {11: ROOTKIT})
 ATTACKS: list[Attack] = [
     *attacks(
@@ -132,6 +141,15 @@ ATTACKS: list[Attack] = [
         scenario=signed_image(),
     ),
     Attack(
+        "another RSA key's signature under the vendor's fingerprint",
+        PcrPolicyMismatch,
+        booted(
+            ROOTKIT,
+            signature_of(OTHER_RSA_KEY, {11: ROOTKIT}, pkfp=SIGNED_BY_RSA["pkfp"]),
+        ),
+        signed_with_rsa,
+    ),
+    Attack(
         "an image whose signature is revoked",
         PcrSignatureRevoked,
         booted(NEXT, SIGNED, signature_of(KEY, {11: NEXT})),
@@ -140,8 +158,9 @@ ATTACKS: list[Attack] = [
 ]
 
 
-def test_the_good_case_is_issued() -> None:
-    assert_issued(signed_image())
+@pytest.mark.parametrize("scenario", [signed_image(), signed_with_rsa])
+def test_the_good_case_is_issued(scenario: Callable[[], Scenario]) -> None:
+    assert_issued(scenario)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
