@@ -4,11 +4,7 @@ from functools import cache
 
 from signer.policy.policy import TrustMode
 from signer.verify.x509.trust_anchors import TrustAnchors
-from tests.builders.certificates import (
-    anchors,
-    leaf,
-    vendor,
-)
+from tests.builders.certificates import anchors, leaf, vendor
 from tests.builders.scenario import Scenario, default_keys
 from tests.builders.software_tpm import endorsement_key
 

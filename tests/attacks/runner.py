@@ -20,26 +20,13 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from functools import cache
-from random import Random
 from traceback import walk_tb
 from typing import Any, Final
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
-
 from common.errors import AttestationError, Consequence
 from common.names import PENDING_REASON_ANNOTATION
-from signer.controller.reconcile.authorities import ClusterAuthorities
-from signer.controller.reconcile.dependencies import ClusterContext, Dependencies
-from signer.controller.reconcile.limits import ChallengeRateLimiter, RequesterShares
-from signer.controller.reconcile.reconciler import CsrReconciler
-from signer.inventory.replica_records.challenge_keys import ChallengeKeyStore
-from signer.issue.authority import CertificateAuthority
-from signer.model import ChallengeKeys, ClaimStore, ClusterKey, Csr
+from signer.model import Csr
 from signer.verify.answer import verify_answer
 from signer.verify.checks import CHECKS
 from signer.verify.claimed_answer import make_claims
@@ -53,11 +40,11 @@ from signer.verify.requests.parse import (
     parse_request,
 )
 from signer.verify.requests.recognize import recognize_csr
-from tests.builders.scenario import ABROAD, NOW, OFFER_UID, Scenario, unreleased
+from tests.builders.reconciler import ReconcilerFixture
+from tests.builders.scenario import ABROAD, OFFER_UID, Scenario, unreleased
 from tests.fakes.claims import FakeClaimStore
 from tests.fakes.credential_lists import FakeCredentialLists
 from tests.fakes.csrs import FakeCsrs
-from tests.fakes.policies import FixedPolicies
 
 Mutation = Callable[[Scenario], Csr | Sequence[Csr] | None]
 """Return hostile CSRs, or change the scenario so that its offer and answer are hostile (`None`)."""
@@ -108,7 +95,7 @@ class Attack:
     reason: type[AttestationError]
     mutate: Mutation
     scenario: Callable[[], Scenario] = Scenario
-    claims: Callable[[Scenario], ClaimStore] | None = None
+    claims: Callable[[Scenario], FakeClaimStore] | None = None
     """Returns claims that another replica changes during the reconciliation."""
 
     @property
@@ -145,30 +132,6 @@ class Outcome:
     """The audit record, for operators: it may contain PCR values, and no secret."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _FixedChallengeKeys(ChallengeKeyStore):
-    """Keys whose Secret and cache agree."""
-
-    value: ChallengeKeys
-
-    def cached(self) -> ChallengeKeys:
-        return self.value
-
-    def refresh(self) -> ChallengeKeys:
-        return self.value
-
-
-class _FixedAuthority(ClusterAuthorities):
-    """One certificate authority."""
-
-    def __init__(self) -> None:
-        """Read no Secrets."""
-
-    def authority(self, cluster: ClusterKey) -> CertificateAuthority:
-        assert cluster.name
-        return authority()
-
-
 class _LogRecorder(logging.Handler):
     """Records the log of the signer."""
 
@@ -180,40 +143,20 @@ class _LogRecorder(logging.Handler):
         self.records.append(record)
 
 
-@cache
-def authority() -> CertificateAuthority:
-    """Make the cluster's certificate authority."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kubernetes")])
-    certificate = (
-        x509.CertificateBuilder()
-        .issuer_name(name)
-        .subject_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(NOW - timedelta(days=365))
-        .not_valid_after(NOW + timedelta(days=3650))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    return CertificateAuthority(certificate=certificate, private_key=key)
-
-
 def reconcile_once(
-    scenario: Scenario, csr: Csr, *, csrs: FakeCsrs | None = None, claims: ClaimStore | None = None
+    scenario: Scenario,
+    csr: Csr,
+    *,
+    csrs: FakeCsrs | None = None,
+    claims: FakeClaimStore | None = None,
 ) -> Outcome:
     """Create the CSR unless it exists, and reconcile it once."""
     csrs = FakeCsrs() if csrs is None else csrs
     stored = csrs.read(csr.name) or csrs.put(csr)
-    claims = FakeClaimStore(store=scenario.store) if claims is None else claims
-    context = ClusterContext(
-        key=scenario.cluster.key,
-        inventory=scenario.inventory,
-        csrs=csrs,
-        credentials=FakeCredentialLists(texts=None),
-        shares=RequesterShares(),
-    )
-    verdict = _record_verdict(lambda: _reconciler(scenario, claims).reconcile(stored, context))
+    fixture = ReconcilerFixture(scenario, csrs, lists=FakeCredentialLists(texts=None))
+    if claims is not None:
+        fixture.claims = claims
+    verdict = _record_verdict(lambda: fixture.reconcile(stored))
     after = csrs.read(csr.name)
     assert after is not None
     return Outcome(
@@ -224,25 +167,6 @@ def reconcile_once(
         events=csrs.events,
         public=_public(csr, after, csrs),
         logged=repr(verdict),
-    )
-
-
-def _reconciler(scenario: Scenario, claims: ClaimStore) -> CsrReconciler:
-    return CsrReconciler(
-        Dependencies(
-            policies=FixedPolicies.for_all(scenario.policy, scenario.anchors),
-            claims=claims,
-            challenge_keys=_FixedChallengeKeys(value=scenario.challenge_keys),
-            authorities=_FixedAuthority(),
-            rate_limiter=ChallengeRateLimiter(lambda: 0.0),
-            platforms=scenario.platforms,
-            enqueue_condition=lambda _: None,
-            enqueue_refusal=lambda *_: None,
-            enqueue_key_request=lambda *_: None,
-            now=lambda: scenario.now,
-            monotonic=lambda: 0.0,
-            random=Random(0).randbytes,
-        )
     )
 
 
@@ -407,7 +331,7 @@ def _assert_refused_by_reconciler(attack: Attack, scenario: Scenario, csr: Csr) 
     assert may_write or after == before
 
 
-def _claims(attack: Attack, scenario: Scenario, csr: Csr) -> ClaimStore:
+def _claims(attack: Attack, scenario: Scenario, csr: Csr) -> FakeClaimStore:
     """Return the live claims; they are unavailable for an offer, which must not cause API calls."""
     if attack.claims is not None:
         return attack.claims(scenario)

@@ -31,12 +31,7 @@ from signer.verify.requests.recognize import CsrKind
 from tests.attacks.keys import ANSWER
 from tests.attacks.runner import Attack, Mutation, assert_issued, assert_refused, reconcile_once
 from tests.attacks.scenarios import renewal
-from tests.builders.scenario import (
-    OFFER_UID,
-    Scenario,
-    key_name,
-    machine,
-)
+from tests.builders.scenario import OFFER_UID, Scenario, key_name, machine
 from tests.builders.software_tpm import attestation_key, endorsement_key
 from tests.fakes.csrs import FakeCsrs
 from tests.fakes.tpm import FakeTpm

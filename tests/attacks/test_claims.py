@@ -27,7 +27,6 @@ from signer.errors import (
     RequesterCredentialUnknown,
 )
 from signer.model import (
-    ClaimStore,
     Csr,
     EndorsementKeyObject,
     KeyHolder,
@@ -188,10 +187,10 @@ class _Busy(FakeClaimStore):
         raise ClaimConflict(what)
 
 
-def racing(before: int, act: Callable[[Scenario], object]) -> Callable[[Scenario], ClaimStore]:
+def racing(before: int, act: Callable[[Scenario], object]) -> Callable[[Scenario], FakeClaimStore]:
     """Another replica acts before the n-th write."""
 
-    def claims(scenario: Scenario) -> ClaimStore:
+    def claims(scenario: Scenario) -> FakeClaimStore:
         def interrupt() -> None:
             act(scenario)
 
@@ -231,12 +230,12 @@ def takes_name(scenario: Scenario) -> None:
     scenario.put_claim(STRANGER)
 
 
-def unreachable(scenario: Scenario) -> ClaimStore:
+def unreachable(scenario: Scenario) -> FakeClaimStore:
     """Make the API server unavailable."""
     return FakeClaimStore(store=scenario.store, unavailable=True)
 
 
-def busy(scenario: Scenario) -> ClaimStore:
+def busy(scenario: Scenario) -> FakeClaimStore:
     """Another replica wins every race."""
     return _Busy(store=scenario.store)
 

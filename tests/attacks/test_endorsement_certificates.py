@@ -193,12 +193,6 @@ def chain_of_strangers() -> Mutation:
     return sent(leaf(below, EK), below.der, root.der)
 
 
-def strangers_authority_sent_along() -> Mutation:
-    """Send a stranger's authority without its root."""
-    below = authority("Stranger CA", authority("Stranger Root CA"))
-    return sent(leaf(below, EK), below.der)
-
-
 def namesake() -> Issuer:
     """Make an authority with the vendor's name and another key."""
     return authority("Vendor TPM CA 01", authority("Vendor Root CA"))
@@ -351,7 +345,6 @@ UNTRUSTED: Table = {
         "a stranger's authority": sent(leaf(authority("Stranger CA"), EK)),
         "a stranger's authority, sent along": stranger_sent_along(),
         "a chain to a stranger's root, sent along": chain_of_strangers(),
-        "an authority below a stranger's root, sent along": strangers_authority_sent_along(),
         "signed by its own kind of key": sent(self_signed(default_keys()[0].private)),
         "another TPM of the vendor's for an authority": leaf_as_issuer(),
         "no authority configured": without_anchors,

@@ -43,13 +43,7 @@ from tests.attacks.runner import Attack, Mutation, assert_issued, assert_refused
 from tests.builders import odd_rsa
 from tests.builders.odd_rsa import OddRsa
 from tests.builders.scenario import Scenario
-from tests.builders.software_tpm import (
-    TpmKey,
-    endorsement_key,
-    rsa_key,
-    unique_field,
-    with_key,
-)
+from tests.builders.software_tpm import TpmKey, endorsement_key, rsa_key, unique_field, with_key
 
 L1, L2, H1, H2, H3, H6 = TEMPLATES.values()
 assert isinstance(L1.parameters, RsaParameters)

@@ -25,11 +25,7 @@ from tests.attacks.keys import ANSWER
 from tests.attacks.runner import Attack, Mutation, assert_issued, assert_refused, attacks
 from tests.attacks.scenarios import p384_scenario
 from tests.builders.scenario import Scenario
-from tests.builders.software_tpm import (
-    Pcrs,
-    attest,
-    pcr_values,
-)
+from tests.builders.software_tpm import Pcrs, attest, pcr_values
 
 EIGHT = {"sha256": tuple(range(8))}
 TWO_BANKS = {"sha256": (0, 7), "sha384": (0, 7)}

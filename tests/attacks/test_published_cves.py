@@ -32,10 +32,7 @@ from tests.attacks.certified_nodes import certified
 from tests.attacks.runner import reconcile_once
 from tests.attacks.scenarios import first_use
 from tests.builders.certificates import authority, leaf
-from tests.builders.forgery import (
-    SEQUENCE,
-    tlv,
-)
+from tests.builders.forgery import SEQUENCE, tlv
 from tests.builders.kube_objects import INSECURE_CLIENT_SIGNER
 from tests.builders.scenario import (
     HOME,
@@ -48,10 +45,7 @@ from tests.builders.scenario import (
     machine,
     record_of,
 )
-from tests.builders.software_tpm import (
-    attestation_key,
-    endorsement_key,
-)
+from tests.builders.software_tpm import attestation_key, endorsement_key
 from tests.fakes.claims import FakeClaimStore
 
 # Attestation verifiers

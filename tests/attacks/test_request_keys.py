@@ -11,14 +11,7 @@ from functools import cache
 
 import pytest
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import (
-    dsa,
-    ec,
-    ed448,
-    ed25519,
-    padding,
-    x25519,
-)
+from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed448, ed25519, padding, x25519
 from cryptography.hazmat.primitives.asymmetric.utils import (
     decode_dss_signature,
     encode_dss_signature,

@@ -15,11 +15,7 @@ from itertools import pairwise
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    PublicFormat,
-    load_der_public_key,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_der_public_key
 
 from common.evidence import Answer, decode_attestation_data
 from common.public_keys import PublicKey, public_key_from_area
@@ -32,11 +28,7 @@ from signer.policy.policy import EndorsementKeyRules, Policy, TrustMode
 from signer.verify.weak_keys import reject_weak_key
 from tests.builders import certificates, der
 from tests.builders.scenario import Scenario
-from tests.builders.software_tpm import (
-    AK_KINDS,
-    attestation_key,
-    endorsement_key,
-)
+from tests.builders.software_tpm import AK_KINDS, attestation_key, endorsement_key
 
 Call = Callable[[], object]
 _SHA256 = hashes.SHA256()

@@ -8,11 +8,7 @@ from signer.inventory.custom_resources.claim_objects import (
     encode_attested_node,
     encode_endorsement_key,
 )
-from signer.model import (
-    ClusterKey,
-    KeyHolder,
-    TrustBasis,
-)
+from signer.model import ClusterKey, KeyHolder, TrustBasis
 from tests.builders.attested_nodes import attested_node
 from tests.harness import objects
 

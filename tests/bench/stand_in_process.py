@@ -10,15 +10,7 @@ from typing import Any, Final, NoReturn
 
 import requests
 
-from tests.bench.storm import (
-    AUTHORITY,
-    DELAY,
-    ENDORSEMENT,
-    TIMEOUT,
-    Phase,
-    cpu_seconds,
-    is_running,
-)
+from tests.bench.storm import AUTHORITY, DELAY, ENDORSEMENT, TIMEOUT, Phase, cpu_seconds, is_running
 from tests.harness import kubeconfig, pki, process
 from tests.harness.controlplane import HOST
 from tests.harness.signer import Signer

@@ -7,14 +7,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from common.names import PROVIDER_ID_OID
 from common.public_keys import PublicKey
 from tests.builders.certificates import NOW, Issuer, leaf_extensions, name
-from tests.builders.der import (
-    BOOLEAN,
-    CONTEXT_CONSTRUCTED,
-    INTEGER,
-    SEQUENCE,
-    UTF8_STRING,
-    encode,
-)
+from tests.builders.der import BOOLEAN, CONTEXT_CONSTRUCTED, INTEGER, SEQUENCE, UTF8_STRING, encode
 
 PROJECT, ZONE, INSTANCE = "example.com:team-a", "europe-west3-b", "worker-1"
 GCE_ID = f"gce://{PROJECT}/{ZONE}/{INSTANCE}"

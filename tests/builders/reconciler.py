@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import cache
 from random import Random
+
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from signer.controller.observability.metrics import VERDICTS, cluster_label
 from signer.controller.queue.workqueue import RETRY, Result
@@ -26,21 +27,20 @@ from signer.model import (
     OfferedKey,
     Refusal,
 )
-from tests.builders.scenario import (
-    HOME,
-    Scenario,
-)
+from tests.builders import certificates
+from tests.builders.scenario import ABROAD, HOME, Scenario
 from tests.fakes.claims import FakeClaimStore
 from tests.fakes.credential_lists import FakeCredentialLists
 from tests.fakes.csrs import FakeCsrs
 from tests.fakes.policies import FixedPolicies
-from tests.harness import pki
 
 
 @cache
 def authority() -> CertificateAuthority:
-    ca = pki.Authority.make("workload", pki.ec_key())
-    return CertificateAuthority(certificate=ca.certificate, private_key=ca.key)
+    """Make the cluster's certificate authority."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    made = certificates.authority("kubernetes", key=key)
+    return CertificateAuthority(certificate=made.certificate, private_key=key)
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ class Authorities(ClusterAuthorities):
     calls: int = 0
 
     def authority(self, cluster: ClusterKey) -> CertificateAuthority:
-        assert cluster == HOME
+        assert cluster in {HOME, ABROAD}
         self.calls += 1
         if self.away:
             raise AuthorityUnavailable("no key")
@@ -82,7 +82,7 @@ class Rate(ChallengeRateLimiter):
 
     def acquire(self, requester: Hashable) -> None:
         assert isinstance(requester, tuple)
-        assert requester[0] == HOME
+        assert requester[0] in {HOME, ABROAD}
         if not self.left:
             raise TooManyChallenges("slow down")
         self.left -= 1
@@ -110,14 +110,13 @@ class ReconcilerFixture:
     random: Callable[[int], bytes] = field(default_factory=lambda: Random(7).randbytes)
 
     def __post_init__(self) -> None:
-        self.scenario.now = datetime.now(self.scenario.now.tzinfo).replace(microsecond=0)
         self.claims = FakeClaimStore(store=self.scenario.store)
         self.keys = Keys(known=self.scenario.challenge_keys, live=self.scenario.challenge_keys)
 
     @property
     def cluster(self) -> ClusterContext:
         return ClusterContext(
-            key=HOME,
+            key=self.scenario.cluster.key,
             inventory=self.scenario.inventory,
             csrs=self.csrs,
             credentials=self.lists,
@@ -147,7 +146,7 @@ class ReconcilerFixture:
         self, cluster: ClusterKey, machine: Machine, name: str, describe: Callable[[], OfferedKey]
     ) -> None:
         key = describe()
-        assert (cluster, name) == (HOME, key.name)
+        assert (cluster, name) == (self.scenario.cluster.key, key.name)
         self.offered_keys.append((machine.name, key))
 
     def reconcile(self, csr: Csr) -> Result:

@@ -62,13 +62,7 @@ from signer.verify.x509.trust_anchors import NO_ANCHORS, TrustAnchors
 from tests.builders.attested_nodes import attested_node
 from tests.builders.endorsement_keys import endorsement_key as stored_key
 from tests.builders.endorsement_keys import key_holder
-from tests.builders.software_tpm import (
-    TpmKey,
-    attest,
-    attestation_key,
-    endorsement_key,
-    pcr_values,
-)
+from tests.builders.software_tpm import TpmKey, attest, attestation_key, endorsement_key, pcr_values
 from tests.fakes.claims import StoredClaims
 from tests.fakes.inventory import FakeInventory
 from tests.fakes.platforms import FakePlatforms

@@ -3,9 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from signer.inventory.custom_resources.claim_objects import (
-    encode_attested_node,
-)
+from signer.inventory.custom_resources.claim_objects import encode_attested_node
 from signer.model import (
     AttestedNodeObject,
     BootCounters,

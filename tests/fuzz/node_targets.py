@@ -40,13 +40,7 @@ from authenticator.providers.provider import Provider
 from authenticator.state import credential
 from authenticator.state.directory import StateDirectory
 from authenticator.state.entries import FORMAT
-from authenticator.state.store import (
-    COOLDOWN,
-    LAST_SERVED,
-    PENDING,
-    RUNS,
-    FileStore,
-)
+from authenticator.state.store import COOLDOWN, LAST_SERVED, PENDING, RUNS, FileStore
 from authenticator.tpm.nv_certificates import split_chain
 from tests.builders import credentials
 from tests.fakes.clock import FakeClock

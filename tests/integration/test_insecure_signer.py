@@ -9,7 +9,7 @@ import os
 import secrets
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -30,7 +30,6 @@ from tests.integration.kubeconfigs import administrators_kubeconfig
 SCRIPT = PACKAGING.parent / "node/insecure/insecure-kubelet-join"
 MANIFEST = PACKAGING / "insecure-signer.yaml"
 ACCOUNT = "node-attestation-insecure-signer"
-RECORD = "attestation.cluster.x-k8s.io/insecure-certificate"
 MACHINES = "/apis/cluster.x-k8s.io/v1beta2/namespaces/{}/machines"
 
 
@@ -117,10 +116,6 @@ def requests_for(tenant: WorkloadTenant, node: str) -> list[str]:
     ]
 
 
-def machine(fleet: Fleet, tenant: WorkloadTenant, node: str) -> Object:
-    return fleet.management.admin.get(f"{MACHINES.format(tenant.namespace)}/{node}")
-
-
 def events(fleet: Fleet, tenant: WorkloadTenant, kind: str, name: str) -> list[Object]:
     path = f"/api/v1/namespaces/{tenant.namespace}/events"
     selector = f"involvedObject.kind={kind},involvedObject.name={name},reason=NothingAttested"
@@ -173,16 +168,6 @@ def test_join_that_is_killed_continues_with_its_request(
 
 
 @pytest.mark.usefixtures("insecure")
-def test_second_request_of_a_machine_is_denied(
-    fleet: Fleet, tenant: WorkloadTenant, bootstrapper: Client, name: str
-) -> None:
-    fleet.add_machine(tenant, Machine(name))
-    certified(bootstrapper, file(bootstrapper, name))
-    second = file(bootstrapper, name)
-    assert csrs.decided(bootstrapper, second) == {"Denied": "MachineAlreadyCertified"}
-
-
-@pytest.mark.usefixtures("insecure")
 def test_renewal_by_the_node_is_denied(
     fleet: Fleet, tenant: WorkloadTenant, name: str, bootstrapper: Client
 ) -> None:
@@ -191,15 +176,6 @@ def test_renewal_by_the_node_is_denied(
     renewal = file(node, name)
     assert csrs.decided(node, renewal) == {"Denied": "RequesterNotAllowed"}
     certified(bootstrapper, file(bootstrapper, name))
-
-
-@pytest.mark.usefixtures("insecure")
-def test_serving_certificate_is_denied(
-    fleet: Fleet, tenant: WorkloadTenant, bootstrapper: Client, name: str
-) -> None:
-    fleet.add_machine(tenant, Machine(name))
-    serving = file(bootstrapper, name, usages=["digital signature", "server auth"])
-    assert csrs.decided(bootstrapper, serving) == {"Denied": "UsagesNotAllowed"}
 
 
 def test_requests_of_the_other_signer_are_not_touched(
@@ -233,40 +209,3 @@ def test_requests_of_the_other_signer_are_not_touched(
     assert csrs.conditions(of_first, insecure_request) == {}
     assert [csrs.conditions(of_second, request) for request in attested_requests] == [{}, {}]
     assert signer.verdicts(insecure_request) == []
-
-
-@contextmanager
-def kubeconfig_without_approval(fleet: Fleet, tenant: WorkloadTenant) -> Iterator[None]:
-    """Give the Cluster the kubeconfig of the attested signer, which may not approve here."""
-    admin = fleet.management.admin
-    path = f"/api/v1/namespaces/{tenant.namespace}/secrets/{tenant.name}-kubeconfig"
-    present = admin.get(path)["data"]
-    admin.patch(path, {"stringData": {"value": tenant.workload.signer_kubeconfig()}})
-    try:
-        yield
-    finally:
-        admin.patch(path, {"data": present})
-
-
-def test_signer_killed_between_record_and_signature_certifies_the_same_request(
-    fleet: Fleet,
-    tenant: WorkloadTenant,
-    least_privilege: str,
-    name: str,
-    tmp_path: Path,
-) -> None:
-    fleet.add_machine(tenant, Machine(name))
-    bootstrapper = tenant.workload.with_token(tenant.workload.bootstrap_token())
-    first = file(bootstrapper, name)
-    with kubeconfig_without_approval(fleet, tenant):
-        with InsecureSigner(tmp_path, least_privilege, (tenant,)) as killed:
-            wait_until(
-                lambda: RECORD in machine(fleet, tenant, name)["metadata"].get("annotations", {}),
-                what="the record on the Machine",
-            )
-            killed.kill()
-        assert csrs.conditions(bootstrapper, first) == {}
-    second = file(bootstrapper, name)
-    with InsecureSigner(tmp_path, least_privilege, (tenant,)):
-        certified(bootstrapper, first)
-        assert csrs.decided(bootstrapper, second) == {"Denied": "MachineAlreadyCertified"}

@@ -12,13 +12,7 @@ from tests.harness.machines import Machines
 from tests.harness.node import Node
 from tests.harness.programs import PLUGIN
 from tests.integration import csrs, timeouts
-from tests.integration.node_join import (
-    join,
-    join_arguments,
-    kubelet_conf,
-    run_plugin,
-    whoami,
-)
+from tests.integration.node_join import join, join_arguments, kubelet_conf, run_plugin, whoami
 
 pytestmark = pytest.mark.usefixtures("signer")
 

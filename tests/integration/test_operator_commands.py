@@ -24,13 +24,7 @@ from tests.harness.process import wait_until
 from tests.harness.programs import OPERATOR
 from tests.harness.signer import OPT_IN, Signer
 from tests.integration import audit_log, csrs
-from tests.integration.operator_calls import (
-    Operator,
-    cluster_of,
-    key_of,
-    policy_file,
-    register,
-)
+from tests.integration.operator_calls import Operator, cluster_of, key_of, policy_file, register
 from tests.integration.policies import POLICIES, stored_policy
 from tests.integration.scripted_node import Script
 

@@ -11,7 +11,7 @@ from common.requests.csr import encode_request
 from tests.harness.client import ApiError
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
-from tests.harness.node import Node, finished
+from tests.harness.node import finished
 from tests.harness.process import wait_until
 from tests.harness.signer import Signer
 from tests.integration import csrs
@@ -32,18 +32,6 @@ def filed(script: Script, name: str, answer: evidence.Answer) -> str:
     )
 
 
-def approve(node: Node, name: str) -> None:
-    """Approve a CSR manually, as an administrator."""
-    condition = {"type": "Approved", "status": "True", "reason": "ByHand", "message": "trust me"}
-    admin = node.tenant.workload.admin
-    admin.patch(f"{csrs.CSRS}/{name}/approval", {"status": {"conditions": [condition]}})
-
-
-def certificate(node: Node, name: str) -> bytes:
-    """Return a CSR's certificate, empty while it has none."""
-    return csrs.certificate(node.tenant.workload.admin, name)
-
-
 def when_resting(signer: Signer, act: Callable[[], None]) -> None:
     """Act while the signer rests, so that it never sees a half-finished change."""
     signer.stop()
@@ -51,45 +39,6 @@ def when_resting(signer: Signer, act: Callable[[], None]) -> None:
         act()
     finally:
         signer.start()
-
-
-def test_wrong_answer_approved_manually_is_failed(machines: Machines, signer: Signer) -> None:
-    """Approved does not say what was verified, or by whom (section 3)."""
-    script, name = Script(machines.registered()), csrs.new_name()
-    other = script.answer(csrs.new_name())
-
-    def act() -> None:
-        filed(script, name, other)
-        approve(script.node, name)
-
-    when_resting(signer, act)
-    admin = script.node.tenant.workload.admin
-    wait_until(lambda: "Failed" in csrs.conditions(admin, name), what="a verdict")
-    assert csrs.conditions(admin, name) == {"Approved": "ByHand", "Failed": "AnswerNotBound"}
-    assert certificate(script.node, name) == b""
-
-
-def test_right_answer_approved_manually_is_issued(machines: Machines, signer: Signer) -> None:
-    script, name = Script(machines.registered()), csrs.new_name()
-    answer = script.answer(name)
-
-    def act() -> None:
-        filed(script, name, answer)
-        approve(script.node, name)
-
-    when_resting(signer, act)
-    wait_until(lambda: bool(certificate(script.node, name)), what="a certificate")
-    assert csrs.conditions(script.node.tenant.workload.admin, name) == {"Approved": "ByHand"}
-
-
-def test_approved_offer_gets_no_certificate(machines: Machines, signer: Signer) -> None:
-    script = Script(machines.registered())
-    approve(script.node, script.offer)
-    script.challenge()
-    answer_name = csrs.new_name()
-    assert script.file(answer_name, script.answer(answer_name)) == {"Approved": "Attested"}
-    assert certificate(script.node, script.offer) == b""
-    assert "issued" not in {line.get("outcome") for line in signer.verdicts(script.offer)}
 
 
 def test_answer_of_a_deleted_machine_waits_with_an_event(

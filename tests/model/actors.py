@@ -8,14 +8,7 @@ from tests.model.model import Model, Refusal
 from tests.model.objects import LAPSED, judged, key_name, place_of, unclaimed_key
 from tests.model.rules import Rule
 from tests.model.signer import SIGNER, deny, picks, sweeps, touch, works
-from tests.model.state import (
-    At,
-    Exchange,
-    Phase,
-    State,
-    Step,
-    without_verdict,
-)
+from tests.model.state import At, Exchange, Phase, State, Step, without_verdict
 from tests.model.world import Host, Made
 
 NODE, TIME, OPERATOR, ATTACKER, CRASH = "node", "time", "operator", "attacker", "crash"

@@ -16,11 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from authenticator.commands.endorsement_key import format_text
 from authenticator.state.credential import RENEWAL_FRACTION, RENEWAL_SPREAD
-from common.names import (
-    CHALLENGE_ANNOTATION,
-    ENDORSEMENT_KEY_ANNOTATION,
-    PENDING_REASON_ANNOTATION,
-)
+from common.names import CHALLENGE_ANNOTATION, ENDORSEMENT_KEY_ANNOTATION, PENDING_REASON_ANNOTATION
 from signer.config import Flags
 from signer.controller.maintenance.housekeeping import enforce_auto_approve_policy
 from signer.fairness.outbox import Outbox

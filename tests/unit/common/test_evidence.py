@@ -12,11 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.errors import (
-    AttestationDataMalformed,
-    TooLarge,
-    UnsupportedVersion,
-)
+from common.errors import AttestationDataMalformed, TooLarge, UnsupportedVersion
 from common.evidence import (
     MAX_EVENT_LOG,
     MAX_PCR_SIGNATURES,

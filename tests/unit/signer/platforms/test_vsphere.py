@@ -23,14 +23,7 @@ from tests.builders.software_tpm import rsa_key
 from tests.fakes import vcenter
 from tests.fakes.api_server import HOST, Answering, FakeApiServer, Handler, api_server
 from tests.fakes.platforms import with_file
-from tests.fakes.vcenter import (
-    PASSWORD,
-    TOKEN,
-    USERNAME,
-    FakeVcenter,
-    VirtualMachine,
-    give_fault,
-)
+from tests.fakes.vcenter import PASSWORD, TOKEN, USERNAME, FakeVcenter, VirtualMachine, give_fault
 from tests.harness import pki
 
 UUID = "42180cbd-9d43-7b1c-6a0c-0f8a7c5a1e01"

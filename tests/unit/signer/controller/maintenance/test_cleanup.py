@@ -14,11 +14,7 @@ from signer.inventory.cluster_api.cluster import CLIENT_SIGNER_ANNOTATION, read_
 from signer.inventory.replica_records.authority_leases import AuthorityLeases
 from signer.inventory.replica_records.opt_in_leases import OptIns
 from signer.kube.leases import LeaseClient
-from signer.model import (
-    AttestedNodeObject,
-    ClusterKey,
-    EndorsementKeyObject,
-)
+from signer.model import AttestedNodeObject, ClusterKey, EndorsementKeyObject
 from tests.builders import kube_objects
 from tests.builders.attested_nodes import attested_node
 from tests.builders.claims_cluster import ClaimsCluster

@@ -10,9 +10,7 @@ import pytest
 
 from common.errors import ApiServerUnavailable
 from signer.controller.maintenance.housekeeping import write_nodes
-from signer.controller.maintenance.node_label_sync import (
-    plan_label_changes,
-)
+from signer.controller.maintenance.node_label_sync import plan_label_changes
 from signer.fairness.outbox import Outbox
 from signer.inventory.node_labels import ATTESTED, BOOT_STATE, POLICY, TRUST_BASIS, NodeLabelClient
 from signer.kube.resources import NODES

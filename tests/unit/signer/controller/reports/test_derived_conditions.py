@@ -22,10 +22,7 @@ from signer.inventory.cluster_api.machine_object import (
     MachineObject,
     read_machine,
 )
-from signer.inventory.cluster_api.machine_status import (
-    MachineCondition,
-    MachineStatusClient,
-)
+from signer.inventory.cluster_api.machine_status import MachineCondition, MachineStatusClient
 from signer.model import (
     AttestedNodeObject,
     ClusterKey,

@@ -25,13 +25,7 @@ from signer.inventory.custom_resources.key_request_object import (
 )
 from signer.inventory.kinds import KEY_REQUESTS
 from signer.kube.decode import object_key
-from signer.model import (
-    ClusterKey,
-    EndorsementKeyRequest,
-    Machine,
-    OfferedKey,
-    TpmIdentity,
-)
+from signer.model import ClusterKey, EndorsementKeyRequest, Machine, OfferedKey, TpmIdentity
 from tests.builders.attested_nodes import attested_node
 from tests.builders.endorsement_keys import endorsement_key, registration
 from tests.builders.scenario import machine

@@ -8,13 +8,7 @@ import pytest
 
 from signer.controller.reports import refusal_writer
 from signer.controller.reports.refusal_writer import RefusalWriter
-from signer.model import (
-    AttestedNodeObject,
-    ClusterKey,
-    MeasuredValues,
-    Refusal,
-    credential_id,
-)
+from signer.model import AttestedNodeObject, ClusterKey, MeasuredValues, Refusal, credential_id
 from tests.builders.attested_nodes import attested_node
 from tests.builders.claims_cluster import ClaimsCluster
 from tests.fakes.cluster import Outcome

@@ -4,19 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from common.tpm.constants import (
-    ObjectAttributes,
-)
+from common.tpm.constants import ObjectAttributes
 from common.tpm.public import PublicArea
 from signer.errors import (
     AttestationKeySchemeNotAllowed,
 )
 from signer.policy.policy import Policy
 from signer.verify.attestation.attestation_key import verify_attestation_key
-from tests.builders.software_tpm import (
-    AK_KINDS,
-    attestation_key,
-)
+from tests.builders.software_tpm import AK_KINDS, attestation_key
 
 SCHEMES = Policy(name="test").attestation_key.schemes
 

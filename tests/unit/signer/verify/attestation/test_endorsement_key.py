@@ -5,9 +5,7 @@ from dataclasses import replace
 import pytest
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-from common.tpm.constants import (
-    ObjectAttributes,
-)
+from common.tpm.constants import ObjectAttributes
 from common.tpm.endorsement_templates import TEMPLATES as TEMPLATES_BY_NAME
 from common.tpm.public import EccParameters, RsaParameters
 from signer.errors import EndorsementKeyNotTemplate, EndorsementKeyWeak

@@ -8,15 +8,7 @@ from datetime import timedelta
 from signer.model import TrustBasis
 from signer.verify.answer import VerifiedAnswer
 from signer.verify.claimed_answer import make_claims
-from tests.builders.scenario import (
-    ABROAD,
-    NODE,
-    NOW,
-    Scenario,
-    key_name,
-    machine,
-    unreleased,
-)
+from tests.builders.scenario import ABROAD, NODE, NOW, Scenario, key_name, machine, unreleased
 from tests.builders.software_tpm import endorsement_key
 from tests.fakes.claims import FakeClaimStore
 

@@ -9,14 +9,7 @@ import pytest
 from signer.model import Node, RegisteredKey, Registration, TrustBasis
 from signer.policy.policy import TrustMode
 from signer.verify.requests.request import ENTRY_USER
-from tests.builders.scenario import (
-    HOME,
-    NODE,
-    PROVIDER_ID,
-    Scenario,
-    key_name,
-    record_of,
-)
+from tests.builders.scenario import HOME, NODE, PROVIDER_ID, Scenario, key_name, record_of
 from tests.builders.software_tpm import endorsement_key
 from tests.fakes.inventory import AllRegistrations
 from tests.fakes.platforms import RULES

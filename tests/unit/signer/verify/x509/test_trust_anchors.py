@@ -81,8 +81,6 @@ def test_list_that_no_configured_authority_signed_is_reported() -> None:
     lists = (revocation_list(BELOW), revocation_list(stranger), revocation_list(ROOT))
     assert anchors(ROOT, BELOW, lists=lists).unmatched_lists == ("list-1.der",)
     assert anchors(ROOT, lists=lists).unmatched_lists == ("list-0.der", "list-1.der")
-    of_unknown_key = authority("P-224", ROOT, key=ec.generate_private_key(ec.SECP224R1()))
-    assert anchors(ROOT, of_unknown_key, lists=lists[:1]).unmatched_lists == ("list-0.der",)
 
 
 def test_unmatched_list_revokes_below_an_authority_from_the_tpm() -> None:
