@@ -20,7 +20,7 @@ from signer.controller.maintenance.housekeeping import (
 from signer.errors import AuthorityShared, AuthorityUnavailable
 from signer.fairness.outbox import Outbox
 from signer.model import AttestedNodeObject, ClusterKey
-from signer.policy import Approval, AutoApproveBindings, Policy, PolicyMode
+from signer.policy.policy import Approval, AutoApproveBindings, Policy, PolicyMode
 from tests.builders import kube_objects
 from tests.builders.attested_nodes import attested_node
 from tests.builders.claims_cluster import ClaimsCluster

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from common.formats.strict_json import format_time
 from common.names import CLIENT_SIGNER
-from common.strict_json import format_time
 from signer.clusters.connection_problem import CONNECTING, ConnectionProblem
 from signer.controller.observability import metrics
 from signer.controller.policies.active import ActivePolicies
