@@ -85,6 +85,11 @@ class LogWriter(logging.Handler):
         """Use no lock of the base class: `logging` would hold it while `flush` waits."""
         self.lock = None
 
+    def handle(self, record: logging.LogRecord) -> bool:
+        """Pass a record on without the lock, which the method of Python 3.13 requires."""
+        self.emit(record)
+        return True
+
     def emit(self, record: logging.LogRecord) -> None:
         """Append a line; never wait, and never raise."""
         kind = AUDIT if hasattr(record, AUDIT) else _OTHER

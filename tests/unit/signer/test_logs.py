@@ -124,6 +124,21 @@ def test_record_that_cannot_be_formatted_is_lost_and_does_not_raise(pipe: Pipe) 
     assert pipe.writer.lost() == {"other": 1, "audit": 0}
 
 
+def test_base_class_of_python_3_13_gets_no_lock_that_it_requires(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The signer in its image ended with its first line: the image has Python 3.13."""
+
+    def handle(handler: logging.Handler, record: logging.LogRecord) -> bool:
+        with handler.lock:  # type: ignore[union-attr]
+            handler.emit(record)
+        return True
+
+    monkeypatch.setattr(logging.Handler, "handle", handle)
+    pipe.log("first")
+    assert pipe.read(1) == ["first"]
+
+
 def test_failed_write_is_repeated(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """For example while the disk is full. Meanwhile the log becomes unhealthy."""
     failed, may_write, write = Event(), Event(), os.write
