@@ -56,6 +56,7 @@ class Pod:
         self._write_volumes(layer)
         self._write_service_account(layer / SERVICE_ACCOUNT)
         output("chmod", "--recursive", "a+rX", layer)
+        _write_devices(layer / "dev")
         overlay_directory = self._directory / "overlay"
         with overlay(overlay_directory, layer, (self._root,)) as merged, _proc(merged):
             output("mount", "-o", "remount,ro", merged)
@@ -124,6 +125,12 @@ class Pod:
                 return session.get(url, timeout=5).ok
             except requests.ConnectionError:
                 return False
+
+
+def _write_devices(directory: Path) -> None:
+    """Create /dev/null, as each container runtime does."""
+    directory.mkdir()
+    output("mknod", "--mode=666", directory / "null", "c", "1", "3")
 
 
 @contextmanager
