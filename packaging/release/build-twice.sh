@@ -24,6 +24,11 @@ trap 'rm -rf "$elsewhere"' EXIT
 second=$elsewhere/another/place
 mkdir "$elsewhere/home"
 
+(umask 022 && git clone --quiet . "$first")
+(umask 027 && git clone --quiet . "$second")
+ln -s "$venv" "$first/.venv"
+ln -s "$venv" "$second/.venv"
+
 # Builds a target in a clone. The words before it run make.
 build() {
   local clone=$1 target=$2
@@ -34,14 +39,10 @@ build() {
 
 echo "dist: first build of $*"
 umask 022
-git clone --quiet . "$first"
-ln -s "$venv" "$first/.venv"
 for target in "$@"; do build "$first" "$target"; done
 
 echo "dist: second build of $*"
 umask 027
-git clone --quiet . "$second"
-ln -s "$venv" "$second/.venv"
 other=(env "HOME=$elsewhere/home" USER=other LOGNAME=other TZ=Pacific/Kiritimati LC_ALL=C.UTF-8 faketime -f +30h)
 for target in "$@"; do
   user=(unshare --user --map-user=1234 --map-group=1234)
