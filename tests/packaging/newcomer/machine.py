@@ -77,10 +77,11 @@ class NodeMachine:
 
 
 @contextmanager
-def booted(assets: Path, directory: Path) -> Iterator[NodeMachine]:
-    """Install the deb in a node image, and boot a machine with a TPM from it."""
+def booted(assets: Path, directory: Path, release: Path) -> Iterator[NodeMachine]:
+    """Install the deb of a release in a node image, and boot a machine with a TPM from it."""
     directory.mkdir()
-    layers = packages.install(SUITE, packages.DEB, directory, more=_RUNTIME)
+    package = packages.find(release, packages.DEB)
+    layers = packages.install(SUITE, packages.DEB, directory, more=_RUNTIME, package=package)
     with (
         SoftwareTpm(TrustDomain(directory / "vendor"), seed=NAME) as tpm,
         SystemdMachine(

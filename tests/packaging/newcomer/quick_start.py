@@ -4,7 +4,7 @@ Two things that kubelets and Cluster API do happen between the blocks. The signe
 as its Deployment exists. kubeadm joins the machine before the first block that runs `join`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,12 @@ TEST: Final = (
 )
 ON_NODE: Final = "run on a node"
 SETTINGS: Final = ". /etc/default/kubelet-authenticator-tpm\n"
+_DEPLOYMENT: Final = f"/apis/apps/v1/namespaces/{helm.NAMESPACE}/deployments/{helm.RELEASE}"
 _OURS: Final = frozenset({"run", ON_NODE, TEST})
+
+
+Puller = Callable[[str], Path]
+"""Pulls an image by its name, as a container runtime does. Returns an OCI archive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,7 @@ class Newcomer:
     machine: NodeMachine
     workstation: Workstation
     stack: ExitStack
+    pull: Puller
 
     @property
     def signer_log(self) -> str:
@@ -74,9 +80,11 @@ class Newcomer:
             self.workstation.write("key.yaml", self.machine.read("key.yaml"))
 
     def _run_pod(self) -> None:
-        """Run a pod of the Deployment from the image in the release."""
+        """Run a pod of the Deployment."""
         with self.story.timed("a kubelet of the management cluster starts a pod of the signer"):
-            [archive] = RELEASE.glob(f"{image.NAME}-*.oci.tar")
+            deployment = self.clusters.management.admin.get(_DEPLOYMENT)
+            [container] = deployment["spec"]["template"]["spec"]["containers"]
+            archive = self.pull(container["image"])
             root = self.directory / "image"
             image.unpack_root(archive, root)
             self._pod_directory.mkdir()
@@ -98,17 +106,24 @@ def blocks() -> list[Block]:
 
 
 @contextmanager
-def prepared(directory: Path, story: Narrator) -> Iterator[Newcomer]:
-    """Run what the page supposes: the clusters, and a machine with its Machine object."""
+def prepared(
+    directory: Path, story: Narrator, *, release: Path = RELEASE, pull: Puller | None = None
+) -> Iterator[Newcomer]:
+    """Run what the page supposes: the clusters, and a machine with its Machine object.
+
+    `release` has the files that the user downloads. Without `pull`, the image is among them.
+    """
     directory.mkdir(exist_ok=True)
     with ExitStack() as stack:
         with story.timed("before the page: a management and a workload cluster"):
             running = stack.enter_context(clusters.running(directory / "clusters"))
         assets = running.management.assets
         with story.timed("before the page: a machine whose image has kubeadm and the deb"):
-            node = stack.enter_context(machine.booted(assets, directory / "node"))
+            node = stack.enter_context(machine.booted(assets, directory / "node", release))
         addresses = [("Hostname", NAME), ("InternalIP", node.address)]
         described = Machine(NAME, provider_id=PROVIDER_ID, addresses=addresses)
         running.management.create_machine(NAMESPACE, CLUSTER, described)
-        workstation = Workstation(directory / "workstation", RELEASE, running)
-        yield Newcomer(story, directory, running, node, workstation, stack)
+        workstation = Workstation(directory / "workstation", release, running)
+        [archive] = release.glob(f"{image.NAME}-*.oci.tar")
+        pull = pull or (lambda _: archive)
+        yield Newcomer(story, directory, running, node, workstation, stack, pull)

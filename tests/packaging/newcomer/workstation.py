@@ -10,7 +10,6 @@ from tests.controlplane import provide
 from tests.packaging.newcomer.clusters import CLUSTER, NAMESPACE, Clusters
 from tests.packaging.newcomer.machine import NAME
 
-IMAGE: Final = "registry.example/node-attestation-signer:newcomer"
 _PACKAGE_INDEX: Final = ("PIP_", "SSL_CERT_", "PYENV_")
 """Beginnings of the variables with this machine's Python and its way to the package index."""
 
@@ -35,7 +34,6 @@ class Workstation:
             "NAMESPACE": NAMESPACE,
             "CLUSTER": CLUSTER,
             "NODE": NAME,
-            "IMAGE": IMAGE,
         }
 
     def write(self, name: str, text: str) -> None:

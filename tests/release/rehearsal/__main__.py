@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tests.release.rehearsal import build, chart, provider, registry, site
+from tests.release.rehearsal import build, chart, newcomer, provider, registry, site
 from tests.release.rehearsal.story import ALWAYS, Step, ordered, rehearse
 
 ROOT: Final = Path(__file__).parents[3]
@@ -23,6 +23,7 @@ STEPS: Final[tuple[Step, ...]] = (
     *registry.STEPS,
     *chart.STEPS,
     *provider.STEPS,
+    *newcomer.STEPS,
 )
 
 

@@ -15,7 +15,7 @@ from tests.packaging.newcomer.clusters import BareManagementCluster
 from tests.packaging.signer import image
 from tests.packaging.signer.helm import NAMESPACE, RELEASE
 from tests.packaging.signer.pod import Pod
-from tests.release.rehearsal.registry import CHART, IMAGE
+from tests.release.rehearsal.registry import CHART, pull
 from tests.release.rehearsal.stage import NEW, OLD, Stage
 from tests.release.rehearsal.story import Step
 from tests.release.rehearsal.workstation import Workstation
@@ -34,7 +34,7 @@ class Installation:
         version = os.environ.get("KUBERNETES_VERSION") or pins.newest()
         assets = provide.kubernetes(version, provide.ALL)
         self._fleet = Fleet(directory, assets)
-        management = BareManagementCluster("management", directory / "management", assets)
+        management = BareManagementCluster("management", directory / "bare", assets)
         self._fleet.management = management
         stage.stack.enter_context(self._fleet)
         opt_in(self._fleet, self._fleet.first)
@@ -77,11 +77,8 @@ class Installation:
         deployment = self._fleet.management.admin.get(_DEPLOYMENT)
         [container] = deployment["spec"]["template"]["spec"]["containers"]
         name: str = container["image"]
-        assert name.startswith(f"{IMAGE}@sha256:"), f"the chart must name a digest, not {name}"
-        directory = self._stage.new_directory(f"pulled-{architecture}")
-        archive = directory / "image.oci.tar"
-        script = 'skopeo copy --quiet --all "docker://$IMAGE" "oci-archive:$ARCHIVE"'
-        self._workstation.run(script, IMAGE=name, ARCHIVE=archive)
+        archive = pull(self._stage, name)
+        directory = archive.parent
         image.unpack_root(archive, directory / "root", architecture)
         self._entrypoint = image.read_config(archive)["config"]["Entrypoint"]
         return directory

@@ -74,6 +74,14 @@ def publish(version: str, stage: Stage) -> str:
     return f"{IMAGE}:{version}, {size}\n{workstation.run(f'cosign tree {IMAGE}@{digest}')}"
 
 
+def pull(stage: Stage, name: str) -> Path:
+    """Pull an image of the registry by its digest. Return it as an OCI archive."""
+    assert name.startswith(f"{IMAGE}@sha256:"), f"a manifest must name a digest, not {name}"
+    workstation = Workstation(stage, "pulled")
+    workstation.run(f'skopeo copy --quiet --all "docker://{name}" oci-archive:image.oci.tar')
+    return workstation.directory / "image.oci.tar"
+
+
 def verify(version: str, stage: Stage) -> str:
     """Run the commands of docs/releasing.md that verify image and chart.
 
