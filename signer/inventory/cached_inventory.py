@@ -117,8 +117,7 @@ class CachedInventory:
 
     def attested_nodes_with_key(self, key_name: str) -> Sequence[AttestedNodeObject]:
         """Return the AttestedNodes of all Clusters that name this EndorsementKey."""
-        nodes = self._management.nodes.by_index("endorsement key", key_name)
-        return tuple(node for node in nodes if self._management.has_machine(node))
+        return self._management.attested_nodes_with_key(key_name)
 
     def _machine(self, machine: MachineObject) -> Machine:
         infrastructure = bootstrap = None

@@ -5,7 +5,7 @@ request.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -95,6 +95,10 @@ class ManagementCaches(ABC):
     @abstractmethod
     def infrastructure(self, reference: Reference) -> InfrastructureObject | None:
         """Return an infrastructure object of any kind, `None` if it does not exist."""
+
+    def attested_nodes_with_key(self, key_name: str) -> Sequence[AttestedNodeObject]:
+        """Return the AttestedNodes that name an EndorsementKey, and whose Machine may exist."""
+        return tuple(filter(self.has_machine, self.nodes.by_index("endorsement key", key_name)))
 
     def has_machine(self, node: AttestedNodeObject) -> bool:
         """Return whether the Machine of a claim exists, or may come: its Cluster is paused.

@@ -62,6 +62,9 @@ def test_claims_are_selected_by_the_fields_of_their_node(machines: Machines, fle
     key = csrs.claim(node, fleet.management.admin)["endorsementKey"]
     selector = f"--field-selector=spec.heldBy.nodeName={node.name}"
     assert row(fleet, "endorsementkeys", selector)["NAME"] == key
+    # K1 asks for this while caches lack objects.
+    cells = row(fleet, "attestednodes", "-A", f"--field-selector=spec.endorsementKey={key}")
+    assert cells["MACHINE"] == node.name
 
 
 @pytest.mark.usefixtures("signer")

@@ -97,6 +97,12 @@ class Cache(Generic[V]):
         with self._lock:
             return frozenset(self._incomplete)
 
+    @property
+    def is_complete(self) -> bool:
+        """Return whether all values of all tenants are stored."""
+        with self._lock:
+            return not self._incomplete and not self._late
+
     def require_complete(self, tenant: str) -> None:
         """Raise `ApiServerUnavailable` while some of the tenant's values are not stored."""
         with self._lock:

@@ -11,7 +11,10 @@ from signer.fairness.memory_budget import Budgets
 from signer.inventory.cluster_api.cluster import read_cluster
 from signer.inventory.cluster_api.machine_object import MachineObject, read_machine, read_pool
 from signer.inventory.cluster_api.references import Reference, read_infrastructure
-from signer.inventory.custom_resources.claim_objects import read_endorsement_key
+from signer.inventory.custom_resources.claim_objects import (
+    encode_attested_node,
+    read_endorsement_key,
+)
 from signer.inventory.kinds import ATTESTED_NODES
 from signer.model import AttestedNodeObject, ClusterKey, attested_node_name
 from tests.builders import kube_objects
@@ -34,11 +37,12 @@ class Landscape:
     """The caches of a management cluster, and the notifications."""
 
     notified: Notified = field(default_factory=set)
+    cluster: FakeCluster = field(default_factory=FakeCluster)
     management: ManagementCluster = field(init=False)
 
     def __post_init__(self) -> None:
         self.management = ManagementCluster(
-            FakeClient(FakeCluster()),
+            FakeClient(self.cluster),
             Event(),
             lambda cluster, topic: self.notified.add((cluster, topic)),
             budgets=Budgets(),
@@ -172,3 +176,20 @@ def test_kinds_in_use_are_those_that_machines_and_clusters_refer_to(landscape: L
     assert landscape.management.used_kinds() >= {(group, "TestMachine"), (group, "TestCluster")}
     landscape.management.machines.replace({})
     assert landscape.management.used_kinds() == {(group, "TestCluster")}
+
+
+@pytest.mark.parametrize("size", [1, 1 << 40], ids=["CPU", "memory"])
+def test_namespace_above_its_budgets_hides_no_node_from_k1(landscape: Landscape, size: int) -> None:
+    """Its owner could claim its key a second time, for a Machine in another namespace."""
+    hidden = claimed()
+    unreadable = encode_attested_node(replace(hidden, name="other"), "")
+    unreadable["spec"]["notAfter"] = "0000-01-01T00:00:00Z"
+    path = ATTESTED_NODES.collection_path(HOME.namespace)
+    landscape.cluster.put(path, encode_attested_node(hidden, ""), unreadable)
+    management = landscape.management
+    management.nodes.replace({})
+    assert not management.attested_nodes_with_key(DIGEST)
+    management.nodes.hold("team-b/another", size)
+    [found] = management.attested_nodes_with_key(DIGEST)
+    assert replace(found, resource_version=hidden.resource_version) == hidden
+    assert not management.attested_nodes_with_key("cd" * 32)
