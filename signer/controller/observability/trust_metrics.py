@@ -7,21 +7,12 @@ from typing import Final
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from signer.trust_bundles import TrustBundleFiles
-from signer.verify.x509.lenient_der import Element, children, oid, single_element
+from signer.verify.x509.distinguished_name import describe_name
 from signer.verify.x509.trust_anchors import Crl, TrustAnchor
 
 _PREFIX: Final = "node_attestation"
 _FINGERPRINT: Final = 16
 """Hex digits of a certificate's SHA-256. They distinguish a root from its successor."""
-_NAMES: Final = {
-    "2.5.4.3": "CN",
-    "2.5.4.6": "C",
-    "2.5.4.7": "L",
-    "2.5.4.8": "ST",
-    "2.5.4.10": "O",
-    "2.5.4.11": "OU",
-}
-"""Attribute types of RFC 4514, section 3. Others are shown as OID."""
 
 
 def collect_trust_anchors(bundles: Callable[[], TrustBundleFiles | None]) -> Iterator[Metric]:
@@ -49,30 +40,13 @@ def collect_trust_anchors(bundles: Callable[[], TrustBundleFiles | None]) -> Ite
     files = bundles()
     for policy, anchors in sorted(files.current.items()) if files is not None else ():
         for anchor in (*anchors.roots, *anchors.intermediates):
-            labels = (policy, _subject(anchor), _fingerprint(anchor))
+            labels = (policy, describe_name(anchor.fields.subject), _fingerprint(anchor))
             expiry.add_metric(labels, anchor.fields.not_after.timestamp())
         for crl in anchors.revocation_lists:
             update.add_metric((policy, crl.source), _next_update(crl))
         invalid.add_metric((policy,), float(files is not None and policy in files.invalid))
         unmatched.add_metric((policy,), len(anchors.unmatched_lists))
     yield from (expiry, update, invalid, unmatched)
-
-
-def _subject(anchor: TrustAnchor) -> str:
-    """Return the subject in a readable form, empty if it cannot be parsed."""
-    try:
-        relative_names = [
-            children(part) for part in children(single_element(anchor.fields.subject))
-        ]
-        parts = [children(attribute) for name in relative_names for attribute in name]
-        return ", ".join(_attribute(kind, value) for kind, value, *_ in parts)
-    except ValueError:
-        return ""
-
-
-def _attribute(kind: Element, value: Element) -> str:
-    _, content, _ = value
-    return f"{_NAMES.get(oid(kind), oid(kind))}={content.decode('utf-8', errors='replace')}"
 
 
 def _fingerprint(anchor: TrustAnchor) -> str:
