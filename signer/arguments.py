@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from signer.config import DEFAULT_INFRASTRUCTURE_GROUP
-from signer.flags import add_learn_flags, add_version, parse_cluster_key
+from signer.flags import add_command, add_learn_flags, add_version, parse_cluster_key
 
 PROGRAM: Final = "node-attestation-signer"
 COMMANDS: Final = {
@@ -55,12 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
         ("learn", _add_learn_flags),
         ("explain", _add_explain_flags),
     ):
-        what = COMMANDS[name]
-        description = f"{what[0].upper()}{what[1:]}."
-        aliases = _ALIASES.get(name, ())
-        command = commands.add_parser(name, help=what, description=description, aliases=aliases)
-        command.set_defaults(command=name)
-        add_flags(command)
+        add_flags(add_command(commands, name, COMMANDS[name], _ALIASES.get(name, ())))
     return parser
 
 

@@ -22,6 +22,7 @@ from signer.config import (
     ConfigError,
     Flags,
     PolicyFileContents,
+    in_cluster_endpoint,
     load,
 )
 from signer.controller.controller import Controller
@@ -151,13 +152,11 @@ def _open_log(name: str) -> AbstractContextManager[TextIO]:
 
 
 def _flags(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Flags:
-    host = environment.get("KUBERNETES_SERVICE_HOST")
-    port = environment.get("KUBERNETES_SERVICE_PORT")
     return Flags(
         policy=arguments.policy,
         create_default_policy=arguments.create_default_policy,
         kubeconfig=arguments.kubeconfig,
-        in_cluster_endpoint=(host, port) if host and port else None,
+        in_cluster_endpoint=in_cluster_endpoint(environment),
         own_namespace=arguments.own_namespace or environment.get("POD_NAMESPACE"),
         watched_namespace=arguments.namespace,
         infrastructure_groups=tuple(

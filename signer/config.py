@@ -142,6 +142,13 @@ def _policy_file(path: Path, problems: list[str]) -> PolicyFileContents | None:
     )
 
 
+def in_cluster_endpoint(environment: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return host and port of the API server of the cluster that this process runs in."""
+    host = environment.get("KUBERNETES_SERVICE_HOST")
+    port = environment.get("KUBERNETES_SERVICE_PORT")
+    return (host, port) if host and port else None
+
+
 def load_connection(
     kubeconfig: Path | None, in_cluster_endpoint: tuple[str, str] | None, problems: list[str]
 ) -> Connection | None:

@@ -1,6 +1,7 @@
 """Flags that the command lines of the signers and of operators share."""
 
 import argparse
+from collections.abc import Sequence
 from importlib.metadata import version
 
 from signer.model import ClusterKey
@@ -22,6 +23,19 @@ def add_version(parser: argparse.ArgumentParser) -> None:
         version=version("node-attestation"),
         help="print the version and exit",
     )
+
+
+def add_command(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    name: str,
+    what: str,
+    aliases: Sequence[str] = (),
+) -> argparse.ArgumentParser:
+    """Add a command, whose help is `what`. The parsed `command` is its name, never an alias."""
+    description = f"{what[0].upper()}{what[1:]}."
+    command = commands.add_parser(name, help=what, description=description, aliases=aliases)
+    command.set_defaults(command=name)
+    return command
 
 
 def add_learn_flags(command: argparse.ArgumentParser) -> None:

@@ -5,13 +5,13 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from signer.config import load_connection
+from signer.config import in_cluster_endpoint, load_connection
 from signer.flags import add_version, parse_cluster_key
 from signer.insecure.service import InsecureSigner, Settings
 from signer.kube.transport.client import ApiClient
@@ -36,7 +36,7 @@ def main() -> int:
     """Serve the listed Clusters until a signal ends it, and return the exit status."""
     arguments = build_parser().parse_args()
     problems: list[str] = []
-    connection = load_connection(arguments.kubeconfig, _in_cluster_endpoint(os.environ), problems)
+    connection = load_connection(arguments.kubeconfig, in_cluster_endpoint(os.environ), problems)
     if connection is None:
         return _misused(problems)
     start_log("INFO")
@@ -83,12 +83,6 @@ def _lifetime(text: str) -> timedelta:
     if lifetime is None or lifetime < _MIN_LIFETIME:
         raise argparse.ArgumentTypeError("must be a duration like 8760h, at least 10m")
     return lifetime
-
-
-def _in_cluster_endpoint(environment: Mapping[str, str]) -> tuple[str, str] | None:
-    host = environment.get("KUBERNETES_SERVICE_HOST")
-    port = environment.get("KUBERNETES_SERVICE_PORT")
-    return (host, port) if host and port else None
 
 
 def _signer(connection: Connection, arguments: argparse.Namespace) -> InsecureSigner:

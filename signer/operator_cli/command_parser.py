@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from signer.flags import add_learn_flags, add_version, parse_cluster_key
+from signer.flags import add_command, add_learn_flags, add_version, parse_cluster_key
 
 PROGRAM: Final = "kubectl-attestation"
 FORMATS: Final = ("table", "wide", "json", "yaml")
@@ -71,11 +71,7 @@ def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
     add_version(parser)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, what in COMMANDS.items():
-        description = f"{what[0].upper()}{what[1:]}."
-        aliases = _ALIASES.get(name, ())
-        command = commands.add_parser(name, help=what, description=description, aliases=aliases)
-        command.set_defaults(command=name)
-        _FLAGS[name](command)
+        _FLAGS[name](add_command(commands, name, what, _ALIASES.get(name, ())))
     return parser
 
 
