@@ -1,8 +1,9 @@
-"""Real certificates and quotes of Azure's virtual machines; tests/attacks refuses altered ones."""
+"""Real certificates and quotes of Azure's virtual machines, and the same with one field altered."""
 
 import base64
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,13 +11,29 @@ from typing import NamedTuple
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_public_key,
+)
 
+from common.errors import AttestationError
 from common.evidence import TpmKeys
 from common.tpm.attest import Attest
 from common.tpm.constants import TPM_ALG_RSASSA, TPM_ALG_SHA256
 from common.tpm.public import Scheme
 from common.tpm.signature import Signature
-from signer.errors import AttestationCertificateUntrusted, QuoteOfOtherMachine
+from signer.errors import (
+    AnswerNotBound,
+    AttestationCertificateMalformed,
+    AttestationCertificateMismatch,
+    AttestationCertificateNotAllowed,
+    AttestationCertificateOutOfDate,
+    AttestationCertificateUntrusted,
+    PcrDigestMismatch,
+    QuoteOfOtherMachine,
+    QuoteSignatureInvalid,
+)
 from signer.verify.attestation.attestation_key import AttestationKey
 from signer.verify.attestation.quote import verify_quote
 from signer.verify.attestation.quoted_pcrs import Pcrs, verify_pcrs
@@ -73,6 +90,74 @@ def test_a_certificate_needs_the_authority_that_issued_it(file: str) -> None:
         verify_attestation_certificate(*certified(file), context(CERTIFICATES[file]))
 
 
+def flipped(content: bytes, place: int) -> bytes:
+    """Return the content with another bit at this place."""
+    place %= len(content)
+    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+
+
+def spki_end(content: bytes) -> int:
+    """Return a place in the modulus of the certified key."""
+    key = read_fields(extract_certificate(content)).public_key
+    assert key is not None
+    spki = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return content.index(spki) + len(spki) - 10
+
+
+ALTERED: dict[str, tuple[Callable[[bytes], int], type[AttestationError]]] = {
+    "common name": (
+        lambda content: content.index(b".TrustedVM.Azure.windows.net") - 1,
+        AttestationCertificateNotAllowed,
+    ),
+    "purpose": (
+        lambda content: content.index(b"\x67\x81\x05\x08\x03") + 4,
+        AttestationCertificateNotAllowed,
+    ),
+    "key": (spki_end, AttestationCertificateMismatch),
+    "signature": (
+        lambda content: len(extract_certificate(content)) - 1,
+        AttestationCertificateNotAllowed,
+    ),
+    "form": (lambda _: 0, AttestationCertificateMalformed),
+}
+
+
+@pytest.mark.parametrize("file", CERTIFICATES)
+@pytest.mark.parametrize("field", ALTERED)
+def test_a_real_certificate_with_one_field_altered_is_refused(file: str, field: str) -> None:
+    place, reason = ALTERED[field]
+    key, keys = certified(file)
+    assert keys.ak_certificate is not None
+    altered = flipped(keys.ak_certificate, place(keys.ak_certificate))
+    with pytest.raises(reason):
+        verify_attestation_certificate(key, replace(keys, ak_certificate=altered), context())
+
+
+@pytest.mark.parametrize("file", CERTIFICATES)
+def test_a_real_certificate_has_an_end(file: str) -> None:
+    late = replace(context(), now=NOW.replace(year=NOW.year + 2))
+    with pytest.raises(AttestationCertificateOutOfDate):
+        verify_attestation_certificate(*certified(file), late)
+
+
+def test_a_real_quote_by_another_key_than_the_certified_one_is_refused() -> None:
+    """The machine made a key of its own, which the certificate beside the quote is not for."""
+    quote, signature, pem = (
+        (NAMED / f"azure-quote-2026-07-27.{kind}").read_bytes() for kind in ("msg", "sig", "pub")
+    )
+    certified_key, keys = certified("azure-ak-global-03.bin")
+    own = load_pem_public_key(pem)
+    assert isinstance(own, rsa.RSAPublicKey)
+    own_key = replace(certified_key, public_key=own)
+    encoded = Signature(scheme=SCHEME.algorithm, hash=SCHEME.hash, value=signature).encode()
+    nonce = Attest.parse(quote).extra_data
+    assert verify_quote(quote, encoded, own_key, nonce).extra_data == nonce
+    with pytest.raises(QuoteSignatureInvalid):
+        verify_quote(quote, encoded, certified_key, nonce)
+    with pytest.raises(AttestationCertificateMismatch):
+        verify_attestation_certificate(own_key, keys, context())
+
+
 class _Evidence(NamedTuple):
     """What a virtual machine sent to another verifier."""
 
@@ -116,12 +201,12 @@ def number(report: bytes, name: str) -> int:
     return int.from_bytes(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), "big")
 
 
-def verified_pcrs(evidence: _Evidence) -> Pcrs:
+def verified_pcrs(evidence: _Evidence, nonce: bytes | None = None) -> Pcrs:
     """Verify the quote of the attestation key that the report names (Q1 to Q3)."""
     public = rsa.RSAPublicNumbers(number(evidence.report, "e"), number(evidence.report, "n"))
     key = AttestationKey(public_key=public.public_key(), scheme=SCHEME, name=b"\0\x0b" + bytes(32))
     signature = Signature(scheme=SCHEME.algorithm, hash=SCHEME.hash, value=evidence.signature)
-    nonce = Attest.parse(evidence.quote).extra_data
+    nonce = nonce or Attest.parse(evidence.quote).extra_data
     attest = verify_quote(evidence.quote, signature.encode(), key, nonce)
     values = {"sha256": dict(enumerate(evidence.pcrs))}
     return verify_pcrs(
@@ -139,3 +224,23 @@ def test_a_real_quote_names_its_virtual_machine_and_no_other(read: object) -> No
     other = ("0" if vm_id[0] != "0" else "1") + vm_id[1:]
     with pytest.raises(QuoteOfOtherMachine):
         require_quote_of_vm(pcrs, other)
+
+
+@pytest.mark.parametrize("read", [read_genoa, read_v1])
+def test_a_real_quote_with_one_field_altered_is_refused(read: Callable[[], _Evidence]) -> None:
+    evidence = read()
+    pcrs = [flipped(value, 0) if i == 6 else value for i, value in enumerate(evidence.pcrs)]
+    nonce = Attest.parse(evidence.quote).extra_data
+    modulus = re.search(rb'"n":"', evidence.report)
+    assert modulus is not None
+    altered: list[tuple[_Evidence, type[AttestationError]]] = [
+        (evidence._replace(quote=flipped(evidence.quote, -1)), QuoteSignatureInvalid),
+        (evidence._replace(signature=flipped(evidence.signature, -1)), QuoteSignatureInvalid),
+        (evidence._replace(report=flipped(evidence.report, modulus.end())), QuoteSignatureInvalid),
+        (evidence._replace(pcrs=pcrs), PcrDigestMismatch),
+    ]
+    for each, reason in altered:
+        with pytest.raises(reason):
+            verified_pcrs(each, nonce)
+    with pytest.raises(AnswerNotBound):
+        verified_pcrs(evidence, flipped(nonce, 0))

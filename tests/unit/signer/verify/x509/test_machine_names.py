@@ -1,12 +1,18 @@
-"""Names of machines in real endorsement certificates; tests/attacks refuses the altered ones."""
+"""Names of machines in real endorsement certificates, and the same with one field altered."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from signer.errors import EndorsementCertificateNotAllowed, EndorsementCertificateOfOtherMachine
+from signer.errors import (
+    EndorsementCertificateMismatch,
+    EndorsementCertificateNotAllowed,
+    EndorsementCertificateOfOtherMachine,
+    EndorsementCertificateOutOfDate,
+)
 from signer.policy.policy import CertificateNameRules
 from signer.verify.x509.endorsement_certificate import verify_endorsement_certificate
 from signer.verify.x509.fields import CertificateFields, read_fields
@@ -57,6 +63,56 @@ def test_a_real_certificate_names_its_machine(file: str, anchors: TrustAnchors) 
     assert name == REAL[file].removeprefix("openstack:///")
     with pytest.raises(EndorsementCertificateOfOtherMachine):
         verify_machine_name(leaf, REAL[file] + "0", RULES)
+
+
+def flipped(content: bytes, part: bytes) -> bytes:
+    """Return the content with another last bit of this part."""
+    end = content.index(part) + len(part) - 1
+    return content[:end] + bytes([content[end] ^ 1]) + content[end + 1 :]
+
+
+FIELDS = {
+    "zone": b"us-central1-a",
+    "project": PROJECT.encode(),
+    "instance": b"cs-debug",
+    "domain": UUID.encode(),
+    "purpose": b"\x67\x81\x05\x08\x01",
+}
+REASONS = {"purpose": "its extended key usage must be that of an endorsement key"}
+ALTERED = [
+    (file, field, REASONS.get(field, "certificate signature failure"))
+    for file in REAL
+    for field, content in FIELDS.items()
+    if content in (NAMED / file).read_bytes()
+]
+
+
+@pytest.mark.parametrize(("file", "field", "reason"), ALTERED)
+def test_a_real_certificate_with_one_field_altered_is_refused(
+    file: str, field: str, reason: str, anchors: TrustAnchors
+) -> None:
+    der = (NAMED / file).read_bytes()
+    altered, key = flipped(der, FIELDS[field]), read_fields(der).public_key
+    assert key is not None
+    with pytest.raises(EndorsementCertificateNotAllowed, match=reason):
+        verify_endorsement_certificate([altered], key, anchors=anchors, now=NOW)
+
+
+@pytest.mark.parametrize("file", REAL)
+def test_a_real_certificate_with_another_signature_key_or_time_is_refused(
+    file: str, anchors: TrustAnchors
+) -> None:
+    der = (NAMED / file).read_bytes()
+    key = read_fields(der).public_key
+    assert key is not None
+    spki = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    for altered, now, reason in (
+        (flipped(der, der), NOW, EndorsementCertificateNotAllowed),
+        (flipped(der, spki[:-8]), NOW, EndorsementCertificateMismatch),
+        (der, NOW.replace(year=2000), EndorsementCertificateOutOfDate),
+    ):
+        with pytest.raises(reason):
+            verify_endorsement_certificate([altered], key, anchors=anchors, now=now)
 
 
 @pytest.mark.parametrize("file", REAL)
