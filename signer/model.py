@@ -272,6 +272,8 @@ class OfferedKey:
     certificate: str
     """`Trusted`, or the reason why the signer does not trust the endorsement certificate."""
     identity: TpmIdentity
+    certified_for: str = ""
+    """The machine that the endorsement certificate names; empty if it names none."""
     """From the certificate; anyone can write it unless `certificate` is `Trusted`."""
 
 
@@ -369,6 +371,8 @@ class AttestedNodeObject:
     boot: BootCounters | None
     policy: str = ""
     """Name of the policy under which the node last attested. Empty in older claims."""
+    basis: TrustBasis | None = None
+    """That of its `KeyHolder`, for operators: no check reads it. `None` in older claims."""
     boot_state: BootState | None = None
     """`None` if that policy has no rules about PCRs and event log, and in older claims."""
     measured: MeasuredValues | None = None

@@ -76,6 +76,7 @@ def make_claims(
         last_attested=context.now,
         boot=verified.boot,
         policy=context.policy.name,
+        basis=holder.basis,
         boot_state=_boot_state(verified, context.policy),
         measured=describe_boot(verified.pcrs, verified.measured_boot, context.policy),
         renewal_deadline=renewal_deadline(context.now, certificate.not_after),

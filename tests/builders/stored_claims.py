@@ -10,6 +10,7 @@ from signer.model import (
     BootState,
     MeasuredValues,
     Refusal,
+    TrustBasis,
     credential_id,
 )
 from tests.builders.attested_nodes import attested_node
@@ -27,6 +28,7 @@ NODE = attested_node(
     last_attested=NOW,
     boot=BootCounters(reset_count=3, restart_count=0, firmware_version=0x2000300040005),
     policy="edge",
+    basis=TrustBasis.CERTIFICATE_NAME,
     boot_state=BootState.VERIFIED,
     measured=MeasuredValues(pcrs={"sha256": {"4": "ab" * 32}}, firmware="1.4", secure_boot=True),
     renewal_deadline=NOW,

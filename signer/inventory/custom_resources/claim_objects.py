@@ -127,6 +127,7 @@ class _NodeSpec(Fields):
     credential_ids: Texts = msgspec.field(name="credentialIDs", default=None)
     boot: _Boot | None = None
     policy: MaybeText = None
+    basis: MaybeText = None
     boot_state: MaybeText = None
     measured: MeasuredFields | None = None
     renewal_deadline: Time | None = None
@@ -179,6 +180,7 @@ def read_attested_node(source: Source) -> AttestedNodeObject:
         last_attested=spec.last_attested,
         boot=_boot(spec.boot),
         policy=spec.policy or "",
+        basis=next((b for b in TrustBasis if b.value == spec.basis), None),
         boot_state=next((s for s in BootState if s.value == spec.boot_state), None),
         measured=read_measured(spec.measured),
         renewal_deadline=spec.renewal_deadline,
@@ -242,6 +244,7 @@ def encode_attested_node(node: AttestedNodeObject, resource_version: str) -> dic
         "credentialIDs": list(node.credential_ids),
         "boot": node.boot and _encode_boot(node.boot),
         "policy": node.policy[:_MAX_POLICY_NAME],
+        "basis": node.basis and node.basis.value,
         "bootState": node.boot_state and node.boot_state.value,
         "measured": node.measured and encode_measured(node.measured),
         "renewalDeadline": node.renewal_deadline and format_time(node.renewal_deadline),

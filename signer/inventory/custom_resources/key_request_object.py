@@ -18,12 +18,16 @@ from signer.model import ClusterKey, EndorsementKeyRequest, OfferedKey, TpmIdent
 MAX_OFFERED_KEYS: Final = 4
 """Keys of one Machine. Two are a conflict already; the first ones stay."""
 
+_MAX_NAME: Final = 512
+"""Characters of the name of a machine, as of a provider ID."""
+
 
 class _Certificate(Fields):
     status: Text
     manufacturer: MaybeText = None
     model: MaybeText = None
     firmware: MaybeText = None
+    certified_for: MaybeText = None
 
 
 class _Key(Fields):
@@ -123,6 +127,7 @@ def _offered_key(key: _Key) -> OfferedKey:
             model=certificate.model or "",
             firmware=certificate.firmware or "",
         ),
+        certified_for=certificate.certified_for or "",
     )
 
 
@@ -135,6 +140,7 @@ def _encode_key(key: OfferedKey) -> dict[str, Any]:
         "manufacturer": key.identity.manufacturer,
         "model": key.identity.model,
         "firmware": key.identity.firmware,
+        "certifiedFor": key.certified_for[:_MAX_NAME],
     }
     known = {name: value for name, value in identity.items() if value}
     return {

@@ -92,6 +92,7 @@ ATTESTED_NODE: Final[Fields] = {
         "renewalDeadline": TIME,
         "lastRefusal": {"reason": WORD, "time": TIME, "request": NAME},
         "policy": NAME,
+        "basis": WORD,
         "bootState": WORD,
     },
 }

@@ -26,6 +26,7 @@ _FIRST = (
 )
 _LAST = (
     Column("KEY", lambda d: (d["endorsementKey"] or "")[:SHORT_KEY]),
+    Column("BASIS", field("basis"), wide=True),
     Column("ENDORSEMENT-KEY", field("endorsementKey"), wide=True),
     Column("PROVIDER-ID", field("providerID"), wide=True),
 )
@@ -66,6 +67,7 @@ def _nodes(snapshot: Snapshot, now: datetime) -> Iterable[Document]:
             "lastAttested": time_text(node.last_attested),
             "notAfter": time_text(node.not_after),
             "endorsementKey": node.endorsement_key,
+            "basis": node.basis and node.basis.value,
             "providerID": node.provider_id,
         }
 
@@ -131,6 +133,7 @@ def _machines(snapshot: Snapshot) -> Iterable[Document]:
                 "lastAttested": None,
                 "notAfter": None,
                 "endorsementKey": None,
+                "basis": None,
                 "providerID": machine.provider_id or None,
             }
 

@@ -43,6 +43,7 @@ _KEY_COLUMNS = (
     Column("MODEL", field("model")),
     Column("FIRMWARE", field("firmware")),
     Column("CONFLICT", field("conflict")),
+    Column("CERTIFIED-FOR", field("certifiedFor"), below=True),
     Column("PROVIDER-ID", field("providerID"), wide=True),
     Column("REQUESTER", field("requester"), wide=True),
 )

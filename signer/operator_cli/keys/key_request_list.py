@@ -79,6 +79,7 @@ def key_documents(request: EndorsementKeyRequest) -> Iterable[Document]:
             "manufacturer": key.identity.manufacturer or None,
             "model": key.identity.model or None,
             "firmware": key.identity.firmware or None,
+            "certifiedFor": key.certified_for or None,
             "requester": key.requester,
             "firstSeen": time_text(key.first_seen),
             "conflict": len(request.keys) > 1,

@@ -18,6 +18,7 @@ from signer.verify.x509.endorsement_certificate import (
     verify_endorsement_certificate,
 )
 from signer.verify.x509.fields import CertificateFields
+from signer.verify.x509.machine_names import read_machine_name
 from signer.verify.x509.tpm_identity import read_tpm_identity
 
 TRUSTED: Final = "Trusted"
@@ -67,4 +68,5 @@ def describe_offered_key(
         first_seen=context.now,
         certificate=verdict,
         identity=TpmIdentity() if certificate is None else read_tpm_identity(certificate),
+        certified_for="" if certificate is None else read_machine_name(certificate),
     )

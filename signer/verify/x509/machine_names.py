@@ -73,6 +73,17 @@ def verify_machine_name(
     return None
 
 
+def read_machine_name(leaf: CertificateFields) -> str:
+    """Return the machine that a certificate names, for operators; empty if it names none."""
+    try:
+        instance, uuid = _gce_instance(leaf), _domain_uuid(leaf)
+        if instance is not None:
+            return _instance_name(instance)
+    except ValueError:
+        return ""
+    return "" if uuid is None else f"domain {uuid}"
+
+
 def _gce_instance(leaf: CertificateFields) -> Sequence[Element] | None:
     """Return the members of the extension, `None` if the certificate has no such SEQUENCE."""
     extension = leaf.extensions.get(PROVIDER_ID_OID)
@@ -85,24 +96,27 @@ def _gce_instance(leaf: CertificateFields) -> Sequence[Element] | None:
 def _verify_gce_instance(
     members: Sequence[Element], provider_id: str, rules: CertificateNameRules
 ) -> str:
-    zone, _, project, _, name, *rest = members
-    parts = [_gce_part(element) for element in (project, zone, name)]
-    named = f"gce://{'/'.join(parts)}"
+    named = _instance_name(members)
     if named != provider_id:
         raise EndorsementCertificateOfOtherMachine(
             "the endorsement certificate names another machine", detail=named
         )
-    if parts[0] not in rules.gce_projects:
+    if _gce_part(members[2]) not in rules.gce_projects:
         raise EndorsementCertificateNameNotAllowed(
             "the endorsement certificate names an instance of a project that the policy does not"
             " list",
             detail=named,
         )
-    if not _is_production(rest):
+    if not _is_production(members[5:]):
         raise EndorsementCertificateNameNotAllowed(
             "the endorsement certificate is that of a test TPM", detail=named
         )
     return named
+
+
+def _instance_name(members: Sequence[Element]) -> str:
+    zone, _, project, _, name, *_ = members
+    return f"gce://{'/'.join(_gce_part(element) for element in (project, zone, name))}"
 
 
 def _gce_part(element: Element) -> str:

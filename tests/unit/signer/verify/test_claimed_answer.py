@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from signer.model import AttestedNodeObject, BootState, MeasuredValues
+from signer.model import AttestedNodeObject, BootState, MeasuredValues, TrustBasis
 from signer.policy.policy import EventLogRules, PcrMode, PcrSignatureRules, Policy
 from signer.verify.attestation.measured_values import describe_boot
 from signer.verify.claimed_answer import make_claims
@@ -45,6 +45,10 @@ def test_claim_has_the_name_of_the_policy() -> None:
     scenario = Scenario()
     scenario.policy = replace(scenario.policy, name="edge")
     assert claim(scenario).policy == "edge"
+
+
+def test_claim_says_why_the_key_was_trusted() -> None:
+    assert claim(Scenario()).basis is TrustBasis.REGISTERED
 
 
 def test_policy_without_rules_on_the_boot_gives_no_boot_state() -> None:

@@ -47,6 +47,7 @@ def offered(name: str) -> OfferedKey:
         first_seen=NOW,
         certificate="Trusted",
         identity=TpmIdentity(),
+        certified_for="gce://p/z/i",
     )
 
 

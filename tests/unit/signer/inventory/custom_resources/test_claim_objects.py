@@ -42,12 +42,13 @@ def test_attested_node_round_trips() -> None:
         machine_uid="",
         credential_ids=(),
         policy="",
+        basis=None,
         boot_state=None,
         renewal_deadline=None,
         last_refusal=None,
     )
     assert read_attested_node(stored(bare)) == bare
-    absent = {"boot", "machineName", "machineUID", "policy", "bootState"}
+    absent = {"boot", "machineName", "machineUID", "policy", "basis", "bootState"}
     absent |= {"renewalDeadline", "lastRefusal"}
     assert not absent & stored(bare)["spec"].keys()
 
@@ -57,10 +58,10 @@ def test_long_name_of_a_policy_stops_no_claim() -> None:
     assert stored(replace(NODE, policy="p" * 5000))["spec"]["policy"] == "p" * 253
 
 
-def test_boot_state_of_a_later_version_does_not_hide_a_claim() -> None:
+def test_words_of_a_later_version_do_not_hide_a_claim() -> None:
     body = stored(NODE)
-    body["spec"]["bootState"] = "Unheard"
-    assert read_attested_node(body) == replace(NODE, boot_state=None)
+    body["spec"] |= {"bootState": "Unheard", "basis": "Unheard"}
+    assert read_attested_node(body) == replace(NODE, boot_state=None, basis=None)
 
 
 def test_new_attested_node_has_no_version_and_the_move_label() -> None:

@@ -1,5 +1,7 @@
 """How an unregistered key is described for operators."""
 
+from typing import Any
+
 import pytest
 
 from signer.model import OfferedKey, TpmIdentity
@@ -8,6 +10,7 @@ from signer.verify.machines.offered_key import TRUSTED, describe_offered_key, ma
 from signer.verify.requests.parse import ParsedOffer, parse_request
 from signer.verify.requests.request import ENTRY_USER
 from tests.builders.certificates import anchors, authority, leaf, leaf_extensions, san, vendor
+from tests.builders.machine_names import GCE_ID, UUID, gce_extension, named_leaf
 from tests.builders.scenario import Scenario, key_name
 from tests.builders.software_tpm import endorsement_key
 
@@ -37,6 +40,22 @@ def test_trusted_certificate_names_the_tpm() -> None:
     key = describe(scenario_with(certificate_of(Scenario())))
     assert (key.certificate, key.identity) == (TRUSTED, AMD)
     assert key.name == key_name(Scenario().ek)
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ({"extension": gce_extension()}, GCE_ID),
+        ({"common_name": f"instance-2a:{UUID}"}, f"domain {UUID}"),
+        ({"common_name": "instance-2a"}, ""),
+        ({"extension": gce_extension([])}, ""),
+    ],
+    ids=["instance", "domain", "no name", "unreadable name"],
+)
+def test_certificate_names_the_machine(names: dict[str, Any], expected: str) -> None:
+    key = Scenario().ek.private.public_key()
+    described = describe(scenario_with(named_leaf(vendor()[1], key, **names)))
+    assert (described.certificate, described.certified_for) == (TRUSTED, expected)
 
 
 def test_certificate_of_an_unknown_authority_is_shown_as_untrusted() -> None:
