@@ -165,7 +165,10 @@ def read_attested_node(source: Source) -> AttestedNodeObject:
     metadata, spec = node.metadata, node.spec
     cluster = shared_cluster_key(metadata.namespace, spec.cluster_name)
     if metadata.name != attested_node_name(cluster, spec.node_name):
-        raise ValueError("an AttestedNode has another name than its node gives it")
+        raise ValueError(
+            "the name of an AttestedNode must be that of its node and Cluster: delete the object, "
+            "which may be of a build before 0.1.0"
+        )
     return AttestedNodeObject(
         name=metadata.name,
         resource_version=metadata.resource_version,
