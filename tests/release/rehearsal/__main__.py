@@ -11,7 +11,15 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tests.release.rehearsal import build, chart, newcomer, provider, registry, site
+from tests.release.rehearsal import (
+    build,
+    chart,
+    newcomer,
+    operator_commands,
+    provider,
+    registry,
+    site,
+)
 from tests.release.rehearsal.story import ALWAYS, Step, ordered, rehearse
 
 ROOT: Final = Path(__file__).parents[3]
@@ -24,6 +32,7 @@ STEPS: Final[tuple[Step, ...]] = (
     *chart.STEPS,
     *provider.STEPS,
     *newcomer.STEPS,
+    *operator_commands.STEPS,
 )
 
 
