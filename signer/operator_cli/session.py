@@ -48,7 +48,7 @@ class Session:
 
     @property
     def is_dry_run(self) -> bool:
-        """Return whether the API server shall only check what the command would write."""
+        """Return whether the API server only checks what the command would write."""
         return getattr(self.arguments, "dry_run", "none") == "server"
 
     def interruption(self) -> str:

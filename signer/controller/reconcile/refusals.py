@@ -114,7 +114,7 @@ def _enqueue_refusal(current: CsrState, error: AttestationError) -> None:
     """Note the refusal for the claim of the node, if the request is proved to be of the node.
 
     Not while the policy disables approvals, because another approver decides, and not if the
-    Machine is being deleted, because its node shall lose its certificate.
+    Machine is being deleted, because its node must lose its certificate.
     """
     if current.is_dry_run or isinstance(error, MachineDeleting):
         return

@@ -59,7 +59,7 @@ def enqueue_conditions(
 
     A claim is of a Machine with the same UID: another Machine of this name has not attested. The
     condition that a ban has ended stays until the node attests again. A Machine that is being
-    deleted shall lose its certificate, so that is no problem. Notes nothing for the Clusters of
+    deleted must lose its certificate, so that is no problem. Notes nothing for the Clusters of
     other replicas (`serves`). Raises `ApiServerUnavailable` until the caches are filled.
     """
     counts: dict[ClusterKey, NodeCounts] = {}
