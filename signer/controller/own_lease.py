@@ -1,7 +1,7 @@
 """The Lease of this replica, which shows when the management cluster was restored from a backup.
 
 Each renewal carries the resourceVersion of the renewal before. Only this replica writes the Lease.
-If the API server has another version, or none, then its state is an earlier one, or somebody
+If the API server has another version, or none, then its state is an earlier one, or a user
 changed the Lease. In both cases, everything has to be listed again.
 """
 
