@@ -16,7 +16,7 @@ STDIN, STDOUT, STDERR = range(3)
 def spawn(command: tuple[str, ...], environment: Mapping[str, str], log: int) -> None:
     """Start a program by its path, with arguments, and the descriptor `log` as its stderr.
 
-    Raises OSError when no process can be created.
+    Raises `OSError` when no process can be created.
     """
     inherited = (descriptor for descriptor in _open_descriptors() if descriptor > STDERR)
     file_actions = (

@@ -79,7 +79,7 @@ def send_once(  # noqa: PLR0913 - what one HTTP request consists of
     """Send a request; return the response before its body is read.
 
     `timeouts` are the seconds to connect, and of silence. The body is not decompressed.
-    Raises HTTPError of urllib3, HTTPException, OSError.
+    Raises `HTTPError` of urllib3, `HTTPException`, `OSError`.
     """
     return pool.request(
         method,

@@ -18,7 +18,7 @@ _TPM_BINDING: Final = "tpm2_pytss"
 
 @contextlib.contextmanager
 def late_imports() -> Iterator[None]:
-    """Run import statements. Raises ProgramIncomplete when a module cannot be imported."""
+    """Run import statements. Raises `ProgramIncomplete` when a module cannot be imported."""
     try:
         yield
     except ImportError as error:

@@ -198,7 +198,7 @@ def open_background_log(directory: int) -> int:
 
 
 def start_background_run(log: int) -> None:
-    """Start a renewal, detached as `authenticator.background` describes it. Raises OSError.
+    """Start a renewal, detached as `authenticator.background` describes it. Raises `OSError`.
 
     It starts as this launcher, which becomes the full program: no credential was obtained for its
     arguments.

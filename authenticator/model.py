@@ -178,7 +178,7 @@ class Deadline:
         return self._end - self._clock.boottime()
 
     def clamp(self, seconds: float) -> float:
-        """Return the smaller of `seconds` and the remaining time. Raises DeadlinePassed."""
+        """Return the smaller of `seconds` and the remaining time. Raises `DeadlinePassed`."""
         left = self.remaining()
         if left <= 0:
             raise DeadlinePassed("the time for this call is used up")

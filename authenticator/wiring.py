@@ -107,8 +107,8 @@ def build_dependencies(
 def resolve_invocation(parsed: Arguments, environment: bytes | None, clock: Clock) -> Invocation:
     """Return the call that the kubelet makes, with the flags that were given now.
 
-    Logs where the call of the cached credential differs. Raises ExecInfoInvalid,
-    KubeconfigUnusable, ConfigurationInvalid.
+    Logs where the call of the cached credential differs. Raises `ExecInfoInvalid`,
+    `KubeconfigUnusable`, `ConfigurationInvalid`.
     """
     call = find_call(parsed, environment, clock)
     resolved, differences = compare_with_cache(call, build_invocation(parsed, call), clock)
@@ -140,7 +140,7 @@ def compare_with_cache(
 
 
 def find_call(parsed: Arguments, environment: bytes | None, clock: Clock) -> PluginCall:
-    """Find the call that the kubelet makes. Raises ExecInfoInvalid, KubeconfigUnusable."""
+    """Find the call that the kubelet makes. Raises `ExecInfoInvalid`, `KubeconfigUnusable`."""
     cached = _load_or_none(Path(parsed.flags.get("stateDir", DEFAULT_STATE_DIR)), clock)
     return invocation.find_call(
         environment, cached, parsed.kubeconfig, explicit=parsed.kubeconfig_explicit
@@ -148,7 +148,7 @@ def find_call(parsed: Arguments, environment: bytes | None, clock: Clock) -> Plu
 
 
 def build_invocation(parsed: Arguments, call: PluginCall) -> Invocation:
-    """Resolve the settings of a call. Raises ExecInfoInvalid, ConfigurationInvalid."""
+    """Resolve the settings of a call. Raises `ExecInfoInvalid`, `ConfigurationInvalid`."""
     flags = {**parse_arguments(call.arguments).flags, **parsed.flags}
     exec_info = parse_exec_info(call.exec_info)
     settings = resolve(exec_info.settings, flags, os.uname().nodename, parsed.problems)
@@ -158,7 +158,7 @@ def build_invocation(parsed: Arguments, call: PluginCall) -> Invocation:
 def resolve_settings(parsed: Arguments, environment: bytes | None, clock: Clock) -> Settings:
     """Return the settings of the kubelet's call, or those of the flags if there is no call.
 
-    The endorsement key is needed before there is a kubeconfig. Raises ConfigurationInvalid.
+    The endorsement key is needed before there is a kubeconfig. Raises `ConfigurationInvalid`.
     """
     try:
         return build_invocation(parsed, find_call(parsed, environment, clock)).settings

@@ -52,7 +52,7 @@ def encode_challenge(challenge: Challenge) -> str:
 def decode_challenge(text: str) -> Challenge:
     """Parse a challenge annotation.
 
-    Raises ChallengeMalformed.
+    Raises `ChallengeMalformed`.
     """
     if len(text) > MAX_CHALLENGE:
         raise ChallengeMalformed("challenge exceeds its size limit")
@@ -63,7 +63,7 @@ def decode_challenge(text: str) -> Challenge:
 
 
 def take_banks(value: object) -> dict[str, object]:
-    """Return an object whose members are PCR banks, at least one. Raises JsonMalformed."""
+    """Return an object whose members are PCR banks, at least one. Raises `JsonMalformed`."""
     banks = strict_json.take_object(value)
     if not banks or not banks.keys() <= BANKS.keys():
         raise strict_json.JsonMalformed("pcrs must have at least one bank, and known banks only")

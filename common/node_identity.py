@@ -18,7 +18,7 @@ _PROVIDER_ID_TEXT: Final = re.compile(r"[!-~]{1,512}")
 def require_node_name(name: str) -> str:
     """Return the name if it is a lower-case DNS-1123 subdomain, as Kubernetes defines it (P4).
 
-    Raises NodeNameInvalid.
+    Raises `NodeNameInvalid`.
     """
     if len(name) > _MAX_NODE_NAME or _NODE_NAME.fullmatch(name) is None:
         raise NodeNameInvalid("node name is not a lower-case DNS-1123 subdomain")
@@ -28,7 +28,7 @@ def require_node_name(name: str) -> str:
 def require_provider_id(text: str) -> str:
     """Return the provider ID if it is 1 to 512 printable ASCII characters without spaces (P5).
 
-    `Machine.spec.providerID` holds 1 to 512 characters. Raises ProviderIDMalformed.
+    `Machine.spec.providerID` holds 1 to 512 characters. Raises `ProviderIDMalformed`.
     """
     if _PROVIDER_ID_TEXT.fullmatch(text) is None:
         raise ProviderIDMalformed("provider ID is not 1 to 512 printable ASCII characters")

@@ -42,7 +42,7 @@ class InvalidKey(ValueError):
 def require_supported_key(public_key: PublicKeyTypes) -> PublicKey:
     """Return the key if it is RSA with an odd modulus and e = 65537, or on P-256 or P-384.
 
-    Raises InvalidKey.
+    Raises `InvalidKey`.
     """
     match public_key:
         case rsa.RSAPublicKey() if _is_supported(public_key.public_numbers()):
@@ -61,7 +61,7 @@ def _is_supported(numbers: rsa.RSAPublicNumbers) -> bool:
 def canonical_spki(public_key: PublicKeyTypes) -> bytes:
     """Return the canonical DER SubjectPublicKeyInfo, which is digested and compared.
 
-    Raises InvalidKey.
+    Raises `InvalidKey`.
     """
     return spki(require_supported_key(public_key))
 
@@ -72,7 +72,7 @@ def spki(public_key: PublicKey) -> bytes:
 
 
 def spki_sha256(public_key: PublicKeyTypes) -> bytes:
-    """Return the SHA-256 of the canonical SubjectPublicKeyInfo, 32 bytes. Raises InvalidKey."""
+    """Return the SHA-256 of the canonical SubjectPublicKeyInfo, 32 bytes. Raises `InvalidKey`."""
     return hashlib.sha256(canonical_spki(public_key)).digest()
 
 
@@ -80,7 +80,7 @@ def public_key_from_area(public: PublicArea) -> PublicKey:
     """Return the key of a TPM's public area, with any attributes.
 
     An RSA key has 2048, 3072 or 4096 bits, an odd modulus with the highest bit set, and exponent 0
-    or 65537. An ECC key is a point on P-256 or P-384. Raises InvalidKey.
+    or 65537. An ECC key is a point on P-256 or P-384. Raises `InvalidKey`.
     """
     match public.parameters, public.unique:
         case RsaParameters() as parameters, bytes() as modulus:

@@ -50,13 +50,13 @@ class DoctorContext:
     probe: Callable[[Server, ApiCredential, Deadline], CsrApi]
 
     def required_settings(self) -> Settings:
-        """Return the settings. Raises CheckSkipped."""
+        """Return the settings. Raises `CheckSkipped`."""
         if isinstance(self.settings, AttestationError):
             raise CheckSkipped("not checked: the settings are wrong")
         return self.settings
 
     def invocation(self) -> Invocation:
-        """Return the kubelet's call. Raises CheckSkipped."""
+        """Return the kubelet's call. Raises `CheckSkipped`."""
         settings = self.required_settings()
         if isinstance(self.exec_info, AttestationError):
             raise CheckSkipped("not checked: the API server is not known")

@@ -84,7 +84,7 @@ def manifest(document: Document, settings: Settings, cluster: str | None) -> Doc
     """Return an EndorsementKey object to create on the management cluster.
 
     `cluster` is the NAMESPACE/NAME of the Cluster that it registers the key of this machine for;
-    without it an operator has to add a registration. Raises ConfigurationInvalid.
+    without it an operator has to add a registration. Raises `ConfigurationInvalid`.
     """
     spec: Document = {"publicKey": document["publicKey"]}
     if cluster is not None:

@@ -95,7 +95,7 @@ def _join(plan: JoinPlan, *, may_replace: bool) -> Credential:
 def launcher_path(program: str) -> Path:
     """Return the launcher in the directory of the full program, whose path is `program`.
 
-    Raises ConfigurationInvalid if the program was started in a way that does not show it.
+    Raises `ConfigurationInvalid` if the program was started in a way that does not show it.
     """
     path = Path(program).resolve()
     launcher = path.with_name(path.name.removesuffix(FULL_PROGRAM_SUFFIX))
@@ -107,7 +107,8 @@ def launcher_path(program: str) -> Path:
 def plan_join(arguments: Arguments, launcher: Path, hostname: str) -> JoinPlan | None:
     """Return what to do; None if the kubeconfig runs this program already.
 
-    Raises ConfigurationInvalid, KubeconfigNotOurs, KubeconfigUnusable, BootstrapCredentialUnusable.
+    Raises `ConfigurationInvalid`, `KubeconfigNotOurs`, `KubeconfigUnusable`,
+    `BootstrapCredentialUnusable`.
     """
     settings = resolve({}, arguments.flags, hostname, arguments.problems)
     path = arguments.kubeconfig
@@ -161,7 +162,7 @@ def _reachable_server(exec_info: ExecInfo, path: Path) -> Server:
 def write_kubeconfig(plan: JoinPlan, *, may_replace: bool) -> None:
     """Write the kubeconfig, unless another run has written it.
 
-    Raises KubeconfigNotOurs, KubeconfigUnwritable.
+    Raises `KubeconfigNotOurs`, `KubeconfigUnwritable`.
     """
     if _is_already_ours(plan.path, may_replace=may_replace):
         return
@@ -174,7 +175,7 @@ def write_kubeconfig(plan: JoinPlan, *, may_replace: bool) -> None:
 def _is_already_ours(path: Path, *, may_replace: bool) -> bool:
     """Return whether the kubeconfig runs this program; False if a new one may be written.
 
-    Raises KubeconfigNotOurs if another credential would be lost without `may_replace`.
+    Raises `KubeconfigNotOurs` if another credential would be lost without `may_replace`.
     """
     if not path.exists():
         return False

@@ -34,7 +34,7 @@ UNSUPPORTED_USER_KEYS: Final = (
 def find_bootstrap_credential(settings: Settings) -> tuple[Path, ApiCredential]:
     """Return the bootstrap kubeconfig and its credential, else those of the entry kubeconfig.
 
-    Raises BootstrapCredentialUnusable.
+    Raises `BootstrapCredentialUnusable`.
     """
     path, entry = settings.bootstrap_kubeconfig, settings.entry_kubeconfig
     try:
@@ -46,7 +46,7 @@ def find_bootstrap_credential(settings: Settings) -> tuple[Path, ApiCredential]:
 
 
 def load_bootstrap_credential(path: Path) -> ApiCredential:
-    """Return the credential of the current context's user. Raises BootstrapCredentialUnusable."""
+    """Return the credential of the current context's user. Raises `BootstrapCredentialUnusable`."""
     try:
         return _credential_of(path, kubeconfig.load(path))
     except KubeconfigUnusable as error:

@@ -58,7 +58,10 @@ class Arguments:
 
 
 def parse_arguments(arguments: Sequence[str]) -> Arguments:
-    """Read the command line. Raises ConfigurationInvalid; SystemExit after --help, --version."""
+    """Read the command line.
+
+    Raises `ConfigurationInvalid`; `SystemExit` after --help, --version.
+    """
     if not arguments:
         return Arguments()  # as join's kubeconfig has it: the parser would cost milliseconds
     try:

@@ -44,7 +44,7 @@ class ExecInfo:
 
 
 def parse_exec_info(raw: bytes | None) -> ExecInfo:
-    """Parse the variable's value. Raises ExecInfoInvalid, with the remedy."""
+    """Parse the variable's value. Raises `ExecInfoInvalid`, with the remedy."""
     if raw is None:
         raise ExecInfoInvalid(
             f"{EXEC_INFO_ENV} is not set: this program is run by client-go from a kubeconfig's exec"
@@ -68,7 +68,7 @@ def parse_exec_info(raw: bytes | None) -> ExecInfo:
 
 
 def from_cluster(raw: bytes, api_version: str, cluster: Mapping[str, object]) -> ExecInfo:
-    """Return the exec info of `spec.cluster`. Raises ExecInfoInvalid."""
+    """Return the exec info of `spec.cluster`. Raises `ExecInfoInvalid`."""
     if cluster.get("insecure-skip-tls-verify", False) is not False:
         raise ExecInfoInvalid(
             "insecure-skip-tls-verify is not accepted: set the cluster's CA in the kubeconfig"

@@ -40,7 +40,7 @@ def find_call(
 
     A kubeconfig that is named explicitly comes first and has no fallback. Else the environment
     comes first, as client-go sets it, then the kubeconfig, and then the cache.
-    Raises ExecInfoInvalid, KubeconfigUnusable.
+    Raises `ExecInfoInvalid`, `KubeconfigUnusable`.
     """
     if environment is not None and not explicit:
         return PluginCall(origin=exec_info.EXEC_INFO_ENV, exec_info=environment, arguments=())
@@ -79,7 +79,7 @@ def _members(raw: bytes) -> Mapping[str, object]:
 
 
 def call_of_kubeconfig(source: kubeconfig.Kubeconfig) -> PluginCall:
-    """Return the call that client-go makes with a kubeconfig. Raises ExecInfoInvalid."""
+    """Return the call that client-go makes with a kubeconfig. Raises `ExecInfoInvalid`."""
     stanza = source.user.get("exec")
     if not isinstance(stanza, dict):
         raise ExecInfoInvalid(f"{source.path}: its user has no exec stanza")
@@ -93,7 +93,7 @@ def call_of_kubeconfig(source: kubeconfig.Kubeconfig) -> PluginCall:
 def exec_cluster(source: kubeconfig.Kubeconfig) -> Mapping[str, object]:
     """Return `spec.cluster`, with the CA inline and the exec extension as `config`.
 
-    Raises KubeconfigUnusable.
+    Raises `KubeconfigUnusable`.
     """
     cluster = dict(source.cluster)
     authority, data = (cluster.get(f"certificate-authority{end}") for end in ("", "-data"))

@@ -24,12 +24,12 @@ class Kubeconfig:
     user: Mapping[str, object]
 
     def file(self, name: str) -> bytes:
-        """Read a file that the kubeconfig names. Raises KubeconfigUnusable."""
+        """Read a file that the kubeconfig names. Raises `KubeconfigUnusable`."""
         return read_file(self.path.parent / name)
 
 
 def read_file(path: Path) -> bytes:
-    """Read a file of bounded size. Raises KubeconfigUnusable."""
+    """Read a file of bounded size. Raises `KubeconfigUnusable`."""
     try:
         with path.open("rb") as file:
             content = file.read(SIZE_LIMIT + 1)
@@ -43,7 +43,7 @@ def read_file(path: Path) -> bytes:
 
 
 def load(path: Path) -> Kubeconfig:
-    """Read a kubeconfig. Raises KubeconfigUnusable."""
+    """Read a kubeconfig. Raises `KubeconfigUnusable`."""
     from common.formats import strict_yaml  # noqa: PLC0415 - slow, and a cached credential needs no YAML
 
     try:

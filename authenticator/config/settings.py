@@ -82,7 +82,7 @@ class Settings:
         return _with_valid_name(settings, cached_name)
 
     def required_provider_id(self) -> str:
-        """Return the provider ID, from its file if one is named. Raises ConfigurationInvalid."""
+        """Return the provider ID, from its file if one is named. Raises `ConfigurationInvalid`."""
         if self.provider_id is not None:
             return self.provider_id
         if self.provider_id_file is None:
@@ -99,7 +99,7 @@ class Settings:
     def endorsement_password(self) -> bytes:
         """Return the endorsement hierarchy's password, empty when no file is named.
 
-        Raises ConfigurationInvalid.
+        Raises `ConfigurationInvalid`.
         """
         if self.endorsement_password_file is None:
             return b""
@@ -163,7 +163,8 @@ def resolve(
     """Return the settings of a call; `flags` has the keys of the table.
 
     `problems` of the command line are reported together with those of the settings. The host name
-    is not checked here: a cached certificate is served with any value. Raises ConfigurationInvalid.
+    is not checked here: a cached certificate is served with any value. Raises
+    `ConfigurationInvalid`.
     """
     values, wrong = _parse_values(extension, flags)
     all_problems = [*problems, *wrong]

@@ -67,7 +67,7 @@ def obtain_credential(
 ) -> Credential:
     """Return a credential for the call: the cached one while that is sufficient, else a new one.
 
-    The caller holds the store's lock. Raises AttestationError leaves; a failure that may repeat
+    The caller holds the store's lock. Raises `AttestationError` leaves; a failure that may repeat
     starts a cooldown.
     """
     return _Enrollment(invocation, deps, deadline).run(trigger)

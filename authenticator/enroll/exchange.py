@@ -105,9 +105,9 @@ class IssuedCredential:
 
 
 Trial = Callable[[IssuedCredential], None]
-"""Tries a new certificate. Raises StartOver leaves when it does not serve its purpose,
-ApiServerUnavailable when the trial has to be repeated, and other Unavailable leaves when a later
-call has to repeat it."""
+"""Tries a new certificate. Raises `StartOver` leaves when it does not serve its purpose,
+`ApiServerUnavailable` when the trial has to be repeated, and other `Unavailable` leaves when a
+later call has to repeat it."""
 
 
 def run_exchange(
@@ -166,7 +166,7 @@ class _Exchange:
             return self.validate_certificate(issued, pending, validate_certificate)
 
     def resume(self) -> PendingExchange | None:
-        """Return the exchange on disk if it can still succeed. Raises OfferUnanswered."""
+        """Return the exchange on disk if it can still succeed. Raises `OfferUnanswered`."""
         pending = self._deps.store.load_pending(self._spec.fingerprint)
         if pending is None or not pending.is_live(self._deps.clock):
             return None
@@ -329,7 +329,7 @@ class _Exchange:
         return csr
 
     def _wait_for_change(self, csr: Csr) -> Csr:
-        """Wait for a change of a CSR. Raises DeadlinePassed, RequestDeleted."""
+        """Wait for a change of a CSR. Raises `DeadlinePassed`, `RequestDeleted`."""
         limit = self._log_pending_reason(csr)
         if self._deadline.remaining() <= 0:
             raise DeadlinePassed(f"{csr.spec.name}: {pending_reason(csr)}")

@@ -63,7 +63,7 @@ def verify_issued_certificate(
     """Verify that the certificate is for `key` and matches the spec.
 
     Key, subject, usages and names are those of the request; it is not a CA's; it is valid, to
-    within a day, by the node's clock. Raises CertificateMismatch.
+    within a day, by the node's clock. Raises `CertificateMismatch`.
     """
     try:
         chain = x509.load_pem_x509_certificates(certificates)
@@ -97,7 +97,7 @@ def verify_serving_chain(chain: bytes, client_chain: bytes, authorities: Sequenc
     Either its issuer is that of the node's client certificate, which the API server accepts: where
     a load balancer terminates TLS, the kubeconfig's CA is not the cluster's. Or its chain leads to
     the kubeconfig's CA. The API server's own check of the kubelet decides; this one protects a
-    certificate that works from being replaced. Raises CertificateNotAccepted.
+    certificate that works from being replaced. Raises `CertificateNotAccepted`.
     """
     leaf, client = (x509.load_pem_x509_certificates(pem)[0] for pem in (chain, client_chain))
     if _issuer_of(leaf) != _issuer_of(client):
@@ -107,7 +107,7 @@ def verify_serving_chain(chain: bytes, client_chain: bytes, authorities: Sequenc
 def verify_chain(chain: bytes, authorities: Sequence[str]) -> None:
     """Verify that a chain, leaf first, leads to one of the authorities, each a PEM certificate.
 
-    Raises CertificateNotAccepted.
+    Raises `CertificateNotAccepted`.
     """
     anchors = []
     for authority in authorities:

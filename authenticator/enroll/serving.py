@@ -117,7 +117,7 @@ def obtain_serving_certificate(
     """Return the stored certificate while it is good, else obtain and store a new one.
 
     `current` is the node's client certificate, which authenticates the requests. `deps.store` is
-    the store of the serving directory, and the caller holds its lock. Raises AttestationError
+    the store of the serving directory, and the caller holds its lock. Raises `AttestationError`
     leaves; a failure that may repeat starts a cooldown.
     """
     request = _build_request(call, names, current, deps, deadline)
@@ -217,7 +217,7 @@ def _exchange(
 def _store(
     request: _ServingRequest, deps: EnrollDependencies, new: "exchange.IssuedCredential"
 ) -> Credential:
-    """Store the certificate where the kubelet reads it. Raises StateDirectoryUnwritable."""
+    """Store the certificate where the kubelet reads it. Raises `StateDirectoryUnwritable`."""
     credential = Credential(
         node_name=request.spec.node_name,
         key_pair=new.pair,

@@ -37,7 +37,7 @@ def require_accepted(api: CsrApi, node_name: str, not_before: int) -> None:
     403 shows that it was authenticated: cluster operators may remove `system:basic-user`. The
     exception is an API server that ignores client certificates: then the user is anonymous. Before
     Kubernetes 1.28 there is no SelfSubjectReview, and the question is one that nodes are allowed.
-    Raises CertificateNotAccepted, CertificateNotYetValid.
+    Raises `CertificateNotAccepted`, `CertificateNotYetValid`.
     """
     try:
         name = api.self_subject_review()

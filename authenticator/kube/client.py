@@ -61,7 +61,7 @@ class KubernetesApi:
     """A client of the API server with one credential, until a deadline."""
 
     def __init__(self, server: Server, requester: ApiCredential, deadline: Deadline) -> None:
-        """Prepare to connect. Raises ClientCertificateUnusable, ExecInfoInvalid."""
+        """Prepare to connect. Raises `ClientCertificateUnusable`, `ExecInfoInvalid`."""
         self._url = server.url
         self._deadline = deadline
         self._pool = bounded_pool(

@@ -34,7 +34,7 @@ def encode_csr(request: CsrRequest) -> dict[str, object]:
 
 
 def decode_csr(document: object) -> Csr:
-    """Read a CertificateSigningRequest. Raises ApiResponseMalformed."""
+    """Read a CertificateSigningRequest. Raises `ApiResponseMalformed`."""
     try:
         body = require_object(document)
         metadata, spec = require_object(body["metadata"]), require_object(body["spec"])
@@ -69,7 +69,7 @@ def decode_csr(document: object) -> Csr:
 def decode_csr_list(document: object) -> Csr | None:
     """Read a list of at most one CSR, which gets the resourceVersion of the list.
 
-    Raises ApiResponseMalformed.
+    Raises `ApiResponseMalformed`.
     """
     body = require_object(document)
     items = _sequence(body.get("items") or [])
@@ -85,7 +85,7 @@ def _condition(entry: Mapping[str, object]) -> tuple[str, tuple[str, str]]:
 
 
 def decode_json(content: bytes) -> Any:  # noqa: ANN401
-    """Decode JSON. Raises ApiResponseMalformed."""
+    """Decode JSON. Raises `ApiResponseMalformed`."""
     try:
         return json.loads(content)
     except (ValueError, RecursionError):
@@ -93,7 +93,7 @@ def decode_json(content: bytes) -> Any:  # noqa: ANN401
 
 
 def require_object(value: object) -> Mapping[str, object]:
-    """Return the value if it is an object. Raises ApiResponseMalformed."""
+    """Return the value if it is an object. Raises `ApiResponseMalformed`."""
     if not isinstance(value, dict):
         raise ApiResponseMalformed(_WRONG_TYPE)
     return value

@@ -55,7 +55,7 @@ class Aws:
 
 
 def _token(service: MetadataService) -> str:
-    """Return the token of a new session. Raises ProviderAnswerInvalid if there are no sessions."""
+    """Return the token of a new session. Raises `ProviderAnswerInvalid` if there is none."""
     response: MetadataResponse | None = service.get_optional(
         "/latest/api/token", method="PUT", headers={TOKEN_TTL: TTL_SECONDS}
     )

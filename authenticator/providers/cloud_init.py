@@ -19,7 +19,7 @@ SIZE_LIMIT: Final = 4 * 1024 * 1024
 
 
 def instance_data(path: Path) -> Mapping[str, object]:
-    """Return the content of the file. Raises ProviderUnavailable, ProviderAnswerInvalid."""
+    """Return the content of the file. Raises `ProviderUnavailable`, `ProviderAnswerInvalid`."""
     try:
         with path.open("rb") as file:
             content = file.read(SIZE_LIMIT + 1)

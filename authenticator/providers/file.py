@@ -27,7 +27,7 @@ class File:
             raise ConfigurationInvalid("provider file requires an absolute path: file:/PATH")
 
     def identity(self, deadline: Deadline) -> Identity:  # noqa: ARG002 - reads a local file
-        """See `Provider`. Raises ConfigurationInvalid, because the file is configuration."""
+        """See `Provider`. Raises `ConfigurationInvalid`, because the file is configuration."""
         document = self._read()
         provider_id, name = document.get("providerID"), document.get("nodeName")
         addresses = document.get("addresses", [])

@@ -69,7 +69,7 @@ class MetadataService:
     def get(
         self, path: str, *, method: str = "GET", headers: Mapping[str, str] | None = None
     ) -> MetadataResponse:
-        """Return the response. Raises ProviderUnavailable, ProviderAnswerInvalid."""
+        """Return the response. Raises `ProviderUnavailable`, `ProviderAnswerInvalid`."""
         response = self.get_optional(path, method=method, headers=headers)
         if response is None:
             raise ProviderAnswerInvalid(f"the metadata service has no {path}")

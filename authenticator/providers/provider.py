@@ -29,14 +29,14 @@ class Provider(Protocol):
     def identity(self, deadline: Deadline) -> Identity:
         """Query the platform, within a few seconds and before the deadline.
 
-        Raises ProviderUnavailable, ProviderAnswerInvalid, ConfigurationInvalid.
+        Raises `ProviderUnavailable`, `ProviderAnswerInvalid`, `ConfigurationInvalid`.
         """
         ...
 
 
 Factory = Callable[[str], Provider]
 """What an entry point names. Takes the option, which follows `NAME:` in the setting, or an empty
-string; returns the provider. Raises ConfigurationInvalid for an unsupported option.
+string; returns the provider. Raises `ConfigurationInvalid` for an unsupported option.
 """
 
 

@@ -21,7 +21,7 @@ _ALTERNATIVE: Final = "(or set providerID, --provider-id, and nodeName, --node-n
 def query_provider(setting: str, deadline: Deadline) -> Identity:
     """Return the identity from the provider that the setting names, with its grammar checked.
 
-    Raises ConfigurationInvalid, ProviderUnavailable, ProviderAnswerInvalid.
+    Raises `ConfigurationInvalid`, `ProviderUnavailable`, `ProviderAnswerInvalid`.
     """
     provider = load(setting)
     try:
@@ -31,7 +31,7 @@ def query_provider(setting: str, deadline: Deadline) -> Identity:
 
 
 def load(setting: str) -> Provider:
-    """Return the provider of a setting, NAME or NAME:OPTION. Raises ConfigurationInvalid."""
+    """Return the provider of a setting, NAME or NAME:OPTION. Raises `ConfigurationInvalid`."""
     name, _, option = setting.partition(":")
     entries = entry_points(group=GROUP, name=name)
     if not entries:
@@ -49,7 +49,7 @@ def load(setting: str) -> Provider:
 
 
 def _checked(identity: Identity) -> Identity:
-    """Return the identity if its members are of their grammar. Raises ProviderAnswerInvalid."""
+    """Return the identity if its members are of their grammar. Raises `ProviderAnswerInvalid`."""
     try:
         require_provider_id(identity.provider_id)
         if identity.node_name is not None:

@@ -100,7 +100,7 @@ def _guestinfo(tool: Path, key: str, deadline: Deadline) -> bytes:
 
 
 def _decode(value: bytes, encoding: str) -> bytes:
-    """Decode as cloud-init does. Raises ValueError, zlib.error."""
+    """Decode as cloud-init does. Raises `ValueError`, zlib.error."""
     without_blanks = b"".join(value.split())
     match encoding:
         case "gzip+base64" | "gz+b64":

@@ -162,7 +162,7 @@ def encode(credential: Credential) -> bytes:
 
 
 def decode(content: bytes) -> Credential:
-    """Parse a credential file. Raises StateCorrupted when it is incomplete or damaged."""
+    """Parse a credential file. Raises `StateCorrupted` when it is incomplete or damaged."""
     try:
         return _parse(content)
     except (ValueError, KeyError, TypeError, OverflowError) as error:

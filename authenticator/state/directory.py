@@ -46,7 +46,7 @@ class StateDirectory:
     def __init__(self, path: Path) -> None:
         """Open the directory; create it with mode 0700 if it does not exist.
 
-        Raises StateDirectoryUnsafe if it is a link, and StateDirectoryUnwritable.
+        Raises `StateDirectoryUnsafe` if it is a link, and `StateDirectoryUnwritable`.
         """
         self.path = path
         try:
@@ -70,7 +70,7 @@ class StateDirectory:
         os.close(self._fd)
 
     def read(self, name: str) -> bytes | None:
-        """Return a file's bytes, None if it does not exist. Raises StateCorrupted if unsafe."""
+        """Return a file's bytes, None if it does not exist. Raises `StateCorrupted` if unsafe."""
         try:
             fd = os.open(name, os.O_RDONLY | _SAFE, dir_fd=self._fd)
         except FileNotFoundError:
@@ -90,10 +90,10 @@ class StateDirectory:
         return content
 
     def write_atomic(self, name: str, content: bytes) -> None:
-        """Replace a file by one with this content. Raises StateDirectoryUnwritable.
+        """Replace a file by one with this content. Raises `StateDirectoryUnwritable`.
 
         The caller holds the lock: the temporary file always has the same name.
-        Raises StateDirectoryUnsafe.
+        Raises `StateDirectoryUnsafe`.
         """
         self.require_own()
         try:
@@ -102,7 +102,10 @@ class StateDirectory:
             raise StateDirectoryUnwritable(f"{self.path / name}: {error.strerror}") from error
 
     def remove(self, name: str) -> None:
-        """Remove a file if it is there. Raises StateDirectoryUnsafe, StateDirectoryUnwritable."""
+        """Remove a file if it is there.
+
+        Raises `StateDirectoryUnsafe`, `StateDirectoryUnwritable`.
+        """
         self.require_own()
         try:
             _unlink(self._fd, name)
@@ -114,7 +117,7 @@ class StateDirectory:
         """Open a log for appending and return its descriptor.
 
         A log over `limit` bytes is first renamed to `<name>.1`.
-        Raises StateDirectoryUnsafe, StateDirectoryUnwritable.
+        Raises `StateDirectoryUnsafe`, `StateDirectoryUnwritable`.
         """
         self.require_own()
         try:
@@ -136,7 +139,7 @@ class StateDirectory:
     def lock(self, name: str, clock: Clock, deadline: Deadline) -> Iterator[None]:
         """Hold the lock; wait for it until the deadline.
 
-        Raises DeadlinePassed, StateDirectoryUnsafe, StateDirectoryUnwritable.
+        Raises `DeadlinePassed`, `StateDirectoryUnsafe`, `StateDirectoryUnwritable`.
 
         The kernel releases it when its holder exits. The file stays: removing it would let two
         processes hold two locks of one name.
@@ -167,7 +170,7 @@ class StateDirectory:
         return True
 
     def require_own(self) -> None:
-        """Require that the directory is this user's. Raises StateDirectoryUnsafe."""
+        """Require that the directory is this user's. Raises `StateDirectoryUnsafe`."""
         if not self._is_own:
             raise StateDirectoryUnsafe(
                 f"state directory {self.path} belongs to another user: remove it, or check its"
@@ -211,7 +214,7 @@ class StateDirectory:
 
 
 def write_file_atomic(path: Path, content: bytes) -> None:
-    """Replace a private file in a directory that is not the state directory. Raises OSError."""
+    """Replace a private file in a directory that is not the state directory. Raises `OSError`."""
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         _replace(directory, path.name, content)

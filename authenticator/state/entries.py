@@ -25,7 +25,7 @@ def encode_entries(entries: Iterable[Mapping[str, object]]) -> bytes:
 def decode_entries(content: bytes) -> list[dict[str, object]]:
     """Return the entries of a file.
 
-    Raises KeyError, TypeError or ValueError when it is damaged, or of another version.
+    Raises `KeyError`, `TypeError` or `ValueError` when it is damaged, or of another version.
     """
     document = decode_object(content)
     if document is None or document["format"] != FORMAT:
@@ -54,7 +54,7 @@ def encode_pending(pending: PendingExchange) -> dict[str, object]:
 def decode_pending(entry: dict[str, object]) -> PendingExchange:
     """Return the exchange of an entry.
 
-    Raises KeyError, TypeError or ValueError when a field is missing or of another type.
+    Raises `KeyError`, `TypeError` or `ValueError` when a field is missing or of another type.
     """
     return PendingExchange(
         fingerprint=_instance(entry["fingerprint"], str),
@@ -74,7 +74,7 @@ def decode_pending(entry: dict[str, object]) -> PendingExchange:
 def decode_cooldown(entry: dict[str, object]) -> Cooldown:
     """Return the cooldown of an entry.
 
-    Raises KeyError or TypeError when a field is missing or of another type.
+    Raises `KeyError` or `TypeError` when a field is missing or of another type.
     """
     return Cooldown(
         boot_id=_instance(entry["boot_id"], str),

@@ -76,7 +76,7 @@ class FileStore:
         self._clock = clock
 
     def lock(self, deadline: Deadline) -> AbstractContextManager[None]:
-        """Hold the lock of the exchange; wait for it until the deadline. Raises DeadlinePassed."""
+        """Hold the lock of the exchange. Raises `DeadlinePassed` if another call has it."""
         return self._directory.lock(LOCK, self._clock, deadline)
 
     def load_credential(self) -> Credential | None:
@@ -94,7 +94,7 @@ class FileStore:
         self._directory.remove(LAST_SERVED)
 
     def discard_credential(self) -> None:
-        """Delete the credential, which is of another machine. Raises StateDirectoryUnwritable."""
+        """Delete the credential, which is of another machine. Raises `StateDirectoryUnwritable`."""
         self._directory.remove(CREDENTIAL)
         self._directory.remove(LAST_SERVED)
 

@@ -88,7 +88,7 @@ class TpmCommands(Protocol):
     def primary(self, template: PublicArea) -> AbstractContextManager[LoadedKey]:
         """Create a primary key in the endorsement hierarchy, and flush it after use.
 
-        Raises TemplateUnsupported.
+        Raises `TemplateUnsupported`.
         """
         ...
 
@@ -294,7 +294,7 @@ def _certifies(certificate: bytes, public: bytes) -> bool:
 def _normalize(selection: Mapping[str, Sequence[int]]) -> PcrSelection:
     """Return the selection in the order in which it is quoted.
 
-    Raises PcrSelectionUnsupported.
+    Raises `PcrSelectionUnsupported`.
     """
     known = all(bank in BANKS for bank in selection)
     indices = [index for chosen in selection.values() for index in chosen]

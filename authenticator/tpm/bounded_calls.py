@@ -41,8 +41,8 @@ class BoundedCalls:
     def run(self, call: Callable[[], _T], *, at_least: float = 0.0) -> _T:
         """Make a call, and repeat it while its error is retryable and there is time.
 
-        The call gets `at_least` seconds, even after the deadline. Raises TpmBusy if a call does not
-        return in time, else what the last call raised.
+        The call gets `at_least` seconds, even after the deadline. Raises `TpmBusy` if a call does
+        not return in time, else what the last call raised.
         """
         end = time.monotonic() + max(self._deadline.remaining(), at_least)
         failures = 0

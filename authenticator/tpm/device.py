@@ -69,7 +69,7 @@ class Tpm(Protocol):
     def endorsement_key(self) -> DeviceEndorsementKey:
         """Return the endorsement key: the same one until the endorsement seed changes.
 
-        Raises EndorsementKeyUnavailable if the TPM cannot make a key of the configured type.
+        Raises `EndorsementKeyUnavailable` if the TPM cannot make a key of the configured type.
         """
         ...
 
@@ -85,14 +85,14 @@ class Tpm(Protocol):
         """Return the secret that was wrapped for this endorsement key and attestation key.
 
         The arguments are the TPM2B_ID_OBJECT and the TPM2B_ENCRYPTED_SECRET of the challenge.
-        Raises CredentialNotForThisTpm if they were made for other keys or have changed.
+        Raises `CredentialNotForThisTpm` if they were made for other keys or have changed.
         """
         ...
 
     def quote(self, selection: Mapping[str, Sequence[int]], extra_data: bytes) -> Quote:
         """Sign the PCRs of `selection` (bank to indices) and `extra_data` with the attestation key.
 
-        Raises PcrBankNotAllocated if the TPM does not have all of them, PcrsUnstable if they change
-        faster than they can be read, PcrSelectionUnsupported for an unknown bank or index.
+        Raises `PcrBankNotAllocated` if the TPM does not have all of them, `PcrsUnstable` if they
+        change faster than they can be read, `PcrSelectionUnsupported` for an unknown bank or index.
         """
         ...

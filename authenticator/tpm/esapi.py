@@ -84,7 +84,7 @@ def open_tpm(
 
     `endorsement_auth` is the password of the endorsement hierarchy; few machines have one. With
     `prefer_certified`, the attestation key is the one that a platform certified, if any.
-    Raises TpmUnavailable, TpmBusy, TpmPermissionDenied, TpmConfigurationInvalid.
+    Raises `TpmUnavailable`, `TpmBusy`, `TpmPermissionDenied`, `TpmConfigurationInvalid`.
     """
     if len(endorsement_auth) > _MAX_AUTH_BYTES:
         raise TpmConfigurationInvalid(
@@ -390,7 +390,7 @@ def _pcrs_of(selection: TPML_PCR_SELECTION) -> list[tuple[str, int]]:
 
 
 def _structure(kind: type[_Tpm2b], data: bytes) -> _Tpm2b:
-    """Unmarshal a TPM2B of the challenge. Raises CredentialNotForThisTpm for bytes after it."""
+    """Unmarshal a TPM2B of the challenge. Raises `CredentialNotForThisTpm` for bytes after it."""
     value: _Tpm2b
     try:
         value, size = kind.unmarshal(data)

@@ -41,7 +41,7 @@ def _is_canonical(body: bytes, data: bytes) -> bool:
 def decode_blocks(text: bytes) -> Iterator[tuple[str, bytes]]:
     """Yield label and content of each block. The caller has limited the size of the text.
 
-    Raises PemMalformed, at the latest after the last block, unless the text is canonical.
+    Raises `PemMalformed`, at the latest after the last block, unless the text is canonical.
     """
     position = 0
     while position < len(text):

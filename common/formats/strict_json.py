@@ -36,7 +36,7 @@ class _DuplicateKeys(dict[str, object]):
 def load(data: bytes) -> dict[str, object]:
     """Parse any JSON object. Fractions, huge numbers and NaN become None, which no rule accepts.
 
-    Raises JsonMalformed if the data is not UTF-8, not JSON, not an object, nested too deeply, or
+    Raises `JsonMalformed` if the data is not UTF-8, not JSON, not an object, nested too deeply, or
     has more values than any document of the protocol.
     """
     if data.count(b",") + data.count(b"[") + data.count(b"{") > _MAX_VALUES:
@@ -79,7 +79,7 @@ _DECODER: Final = json.JSONDecoder(
 
 
 def take_object(value: object) -> dict[str, object]:
-    """Return an object without repeated names. Raises JsonMalformed."""
+    """Return an object without repeated names. Raises `JsonMalformed`."""
     if type(value) is dict:
         return value
     if isinstance(value, _DuplicateKeys):
@@ -88,7 +88,7 @@ def take_object(value: object) -> dict[str, object]:
 
 
 def take_members(value: object, *names: str) -> list[object]:
-    """Return the values of an object with exactly these names. Raises JsonMalformed."""
+    """Return the values of an object with exactly these names. Raises `JsonMalformed`."""
     members = take_object(value)
     try:
         if len(members) == len(names):
@@ -99,28 +99,28 @@ def take_members(value: object, *names: str) -> list[object]:
 
 
 def take_array(value: object) -> list[object]:
-    """Return an array. Raises JsonMalformed."""
+    """Return an array. Raises `JsonMalformed`."""
     if not isinstance(value, list):
         raise JsonMalformed("a value must be an array")
     return value
 
 
 def take_bool(value: object) -> bool:
-    """Return true or false. Raises JsonMalformed."""
+    """Return true or false. Raises `JsonMalformed`."""
     if not isinstance(value, bool):
         raise JsonMalformed("a value must be true or false")
     return value
 
 
 def take_str(value: object, grammar: re.Pattern[str]) -> str:
-    """Return a string that matches the whole grammar. Raises JsonMalformed."""
+    """Return a string that matches the whole grammar. Raises `JsonMalformed`."""
     if not isinstance(value, str) or grammar.fullmatch(value) is None:
         raise JsonMalformed("a string does not match its grammar")
     return value
 
 
 def take_base64(value: object) -> bytes:
-    """Decode padded standard base64 that re-encodes to itself. Raises JsonMalformed."""
+    """Decode padded standard base64 that re-encodes to itself. Raises `JsonMalformed`."""
     try:
         if isinstance(value, str):
             data = binascii.a2b_base64(value)
@@ -137,7 +137,7 @@ def base64_text(data: bytes) -> str:
 
 
 def take_digest(value: object, size: int) -> bytes:
-    """Decode `size` bytes in lower-case hex. Raises JsonMalformed."""
+    """Decode `size` bytes in lower-case hex. Raises `JsonMalformed`."""
     try:
         if isinstance(value, str):
             data = bytes.fromhex(value)
@@ -149,7 +149,7 @@ def take_digest(value: object, size: int) -> bytes:
 
 
 def parse_time(value: object) -> datetime:
-    """Parse exactly `YYYY-MM-DDTHH:MM:SSZ`, a time that exists. Raises JsonMalformed."""
+    """Parse exactly `YYYY-MM-DDTHH:MM:SSZ`, a time that exists. Raises `JsonMalformed`."""
     text = take_str(value, _TIME)
     try:
         return datetime.fromisoformat(text)
@@ -158,7 +158,7 @@ def parse_time(value: object) -> datetime:
 
 
 def time_text(value: object) -> str:
-    """Return the text of a time that `parse_time` accepts. Raises JsonMalformed."""
+    """Return the text of a time that `parse_time` accepts. Raises `JsonMalformed`."""
     parse_time(value)
     return str(value)
 

@@ -66,7 +66,7 @@ _Loader.add_constructor(_PREFIX + "str", _text)
 
 
 def load_all(text: str | bytes) -> list[object]:
-    """Parse all documents. Raises YamlMalformed. The caller has limited the size of the text."""
+    """Parse all documents. Raises `YamlMalformed`. The caller has limited the size of the text."""
     try:
         # _Loader is a SafeLoader, so it constructs plain data only.
         return list(yaml.load_all(text, Loader=_Loader))
@@ -79,7 +79,7 @@ def load_all(text: str | bytes) -> list[object]:
 
 
 def load(text: str | bytes) -> object:
-    """Parse a single document; return None if the text has no document. Raises YamlMalformed."""
+    """Parse a single document; return None if the text has no document. Raises `YamlMalformed`."""
     documents = load_all(text)
     if len(documents) > 1:
         raise YamlMalformed("there is more than one document")

@@ -62,7 +62,7 @@ def encode_request(pkcs10_der: bytes, data: bytes) -> bytes:
 def decode_request(request: bytes) -> tuple[bytes, bytes]:
     """Parse exactly the three blocks; return PKCS#10 DER and attestation data (P1, P2).
 
-    Raises TooLarge, PemNotCanonical, PemBlocksUnexpected, ProviderUnknown.
+    Raises `TooLarge`, `PemNotCanonical`, `PemBlocksUnexpected`, `ProviderUnknown`.
     """
     pkcs10, provider, data = _blocks(request, (PEM_REQUEST, PEM_PROVIDER, PEM_DATA))
     if provider != PROVIDER:
@@ -73,7 +73,7 @@ def decode_request(request: bytes) -> tuple[bytes, bytes]:
 def decode_plain_request(request: bytes) -> bytes:
     """Parse the single block of a request without attestation; return PKCS#10 DER (P1, P2).
 
-    Raises TooLarge, PemNotCanonical, PemBlocksUnexpected.
+    Raises `TooLarge`, `PemNotCanonical`, `PemBlocksUnexpected`.
     """
     (pkcs10,) = _blocks(request, (PEM_REQUEST,))
     return pkcs10
@@ -95,7 +95,7 @@ def _blocks(request: bytes, labels: tuple[str, ...]) -> list[bytes]:
 def node_subject(node_name: str) -> x509.Name:
     """Return the subject O=system:nodes, CN=system:node:<name> of a request or certificate.
 
-    Raises NodeNameInvalid.
+    Raises `NodeNameInvalid`.
     """
     common_name = NODE_USER_PREFIX + require_node_name(node_name)
     return x509.Name(
@@ -116,7 +116,7 @@ def build_pkcs10(
 ) -> bytes:
     """Build and sign a request; return DER for `parse_pkcs10`. Only serving requests have names.
 
-    Raises NodeNameInvalid, ProviderIDMalformed; ValueError for a DNS name that is not ASCII.
+    Raises `NodeNameInvalid`, `ProviderIDMalformed`; `ValueError` for a DNS name that is not ASCII.
     """
     encoded_id = der.encode(der.UTF8_STRING, require_provider_id(provider_id).encode())
     builder = (

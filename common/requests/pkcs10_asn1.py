@@ -96,7 +96,7 @@ class InvalidDer(ValueError):
 
 
 def decode(structure: type[T], data: bytes) -> T:
-    """Decode exactly one value. Raises InvalidDer."""
+    """Decode exactly one value. Raises `InvalidDer`."""
     try:
         return asn1.decode_der(structure, data)
     except ValueError as error:
@@ -104,7 +104,7 @@ def decode(structure: type[T], data: bytes) -> T:
 
 
 def parse(structure: type[T], element: asn1.TLV) -> T:
-    """Decode an element that another type contains. Raises InvalidDer."""
+    """Decode an element that another type contains. Raises `InvalidDer`."""
     try:
         parsed: T = element.parse(structure)
     except ValueError as error:
@@ -113,14 +113,14 @@ def parse(structure: type[T], element: asn1.TLV) -> T:
 
 
 def content_of(element: asn1.TLV) -> bytes:
-    """Return the content of a SEQUENCE. Raises InvalidDer."""
+    """Return the content of a SEQUENCE. Raises `InvalidDer`."""
     if element.tag_bytes != _SEQUENCE:
         raise InvalidDer("not a SEQUENCE")
     return bytes(element.data)
 
 
 def octets_of(bits: asn1.BitString) -> bytes:
-    """Return the content of a BIT STRING of whole bytes. Raises InvalidDer."""
+    """Return the content of a BIT STRING of whole bytes. Raises `InvalidDer`."""
     if bits.padding_bits() != 0:
         raise InvalidDer("not a BIT STRING of whole bytes")
     return bits.as_bytes()

@@ -49,7 +49,7 @@ _RSA_BITS: Final = range(2048, 4096 + 1)
 def read_public_key(info: SubjectPublicKeyInfo) -> PublicKey:
     """Return the key, from its canonical encoding (P3).
 
-    Raises InvalidDer, RequestMalformed, RequestKeyNotAllowed.
+    Raises `InvalidDer`, `RequestMalformed`, `RequestKeyNotAllowed`.
     """
     algorithm, key = content_of(info.algorithm), octets_of(info.key)
     if algorithm == _RSA_ENCRYPTION:
@@ -82,7 +82,7 @@ def _rsa_key(data: bytes) -> rsa.RSAPublicKey:
 
 
 def verify_signature(key: PublicKey, algorithm: bytes, signature: bytes, signed: bytes) -> None:
-    """Verify that the request is signed by its own key (P3). Raises RequestSignatureInvalid."""
+    """Verify that the request is signed by its own key (P3). Raises `RequestSignatureInvalid`."""
     try:
         if isinstance(key, rsa.RSAPublicKey):
             key.verify(signature, signed, padding.PKCS1v15(), _RSA_SIGNATURES[algorithm])

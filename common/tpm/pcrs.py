@@ -23,7 +23,7 @@ _BANK: Final = Struct(">HB")
 def read_selection(reader: Reader) -> PcrSelection:
     """Read a TPML_PCR_SELECTION from the reader's position.
 
-    Raises StructureMalformed for every encoding that `encode_selection` does not write.
+    Raises `StructureMalformed` for every encoding that `encode_selection` does not write.
     """
     count = reader.uint(4)
     if count > len(BANKS):
@@ -46,7 +46,7 @@ def read_selection(reader: Reader) -> PcrSelection:
 def parse_selection(data: bytes) -> PcrSelection:
     """Parse exactly one TPML_PCR_SELECTION.
 
-    Raises StructureMalformed.
+    Raises `StructureMalformed`.
     """
     reader = Reader(data)
     selection = read_selection(reader)

@@ -110,7 +110,7 @@ class PublicArea:
     def parse(cls, data: bytes) -> Self:
         """Parse exactly one TPMT_PUBLIC.
 
-        Raises StructureMalformed.
+        Raises `StructureMalformed`.
         """
         reader = Reader(data)
         public = cls._read(reader)
@@ -121,7 +121,7 @@ class PublicArea:
     def from_tpm2b(cls, data: bytes) -> Self:
         """Parse exactly one TPM2B_PUBLIC.
 
-        Raises StructureMalformed.
+        Raises `StructureMalformed`.
         """
         reader = Reader(data)
         area = reader.tpm2b(len(data))

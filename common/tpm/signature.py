@@ -43,7 +43,7 @@ class Signature:
     def parse(cls, data: bytes) -> Self:
         """Parse exactly one TPMT_SIGNATURE.
 
-        Raises StructureMalformed.
+        Raises `StructureMalformed`.
         """
         reader = Reader(data)
         scheme, algorithm = reader.unpack(_HEAD)

@@ -73,7 +73,7 @@ class OfflineClaimStore:
     ) -> MachineState:
         """Return the state of the Machine of that Cluster with this name and provider ID.
 
-        Raises `ApiServerUnavailable` for a Cluster that is in no file: it may exist.
+        Raises `ApiServerUnavailable` for a `Cluster` that is in no file: it may exist.
         """
         found = self._objects.clusters.get(str(cluster))
         if found is None:

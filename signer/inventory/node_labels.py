@@ -72,7 +72,7 @@ class NodeLabelClient:
     def change(self, node: Node, labels: Mapping[str, str | None]) -> None:
         """Write labels, and remove those whose value is `None`.
 
-        Does nothing if the Node was deleted. Raises `ApiServerUnavailable`, also if the Node was
+        Does nothing if the Node was deleted. Raises `ApiServerUnavailable`, also if the `Node` was
         deleted and created again: the labels were computed for another Node.
         """
         body = {"metadata": {"uid": node.uid, "labels": dict(labels)}}

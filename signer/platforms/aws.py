@@ -166,7 +166,7 @@ def _query(
 
 
 def endpoint_host(account: AwsAccount, region: str) -> str:
-    """Return HOST or HOST:PORT of the API for a region. Raises PlatformQueryFailed."""
+    """Return HOST or HOST:PORT of the API for a region. Raises `PlatformQueryFailed`."""
     problem = unusable("endpoint_url must be https://HOST or https://HOST:PORT")
     try:
         parts = urlsplit(account.endpoint_url or f"https://{_public_host('ec2', region)}")
@@ -182,7 +182,7 @@ def endpoint_host(account: AwsAccount, region: str) -> str:
 def read_answer(answer: HttpAnswer, instance: str, key_type: str) -> bytes | None:
     """Return the key of an answer as sent, `None` if the instance has none of this type.
 
-    Raises PlatformUnavailable, PlatformQueryFailed.
+    Raises `PlatformUnavailable`, `PlatformQueryFailed`.
     """
     if answer.status != HTTPStatus.OK:
         code = element(answer, "Code")

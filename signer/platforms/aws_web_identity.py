@@ -37,7 +37,7 @@ def assume_role(
 ) -> Session[AwsCredentials]:
     """Return credentials of a role from the STS at `host`.
 
-    Raises PlatformUnavailable, PlatformQueryFailed.
+    Raises `PlatformUnavailable`, `PlatformQueryFailed`.
     """
     parameters = {
         "Action": "AssumeRoleWithWebIdentity",

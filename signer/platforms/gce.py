@@ -148,7 +148,7 @@ def _token(credentials: Credentials) -> str:
 def read_answer(answer: HttpAnswer) -> Collection[bytes]:
     """Return the endorsement keys of an answer as DER.
 
-    Raises PlatformUnavailable, PlatformQueryFailed.
+    Raises `PlatformUnavailable`, `PlatformQueryFailed`.
     """
     if answer.status == HTTPStatus.NOT_FOUND:
         return []

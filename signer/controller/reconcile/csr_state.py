@@ -59,7 +59,7 @@ class CsrState:
     def load_policy(self) -> None:
         """Load the policy of the Cluster; all steps use it, also when another one replaces it.
 
-        Raises `Waiting` if the Cluster does not have exactly one.
+        Raises `Waiting` if the `Cluster` does not have exactly one.
         """
         self._rules = self.dependencies.policies.for_cluster(self.cluster.key)
         self.is_dry_run = self.policy.approval is Approval.DISABLED

@@ -158,7 +158,7 @@ def read_endorsement_key(source: Source) -> EndorsementKeyObject:
 def read_attested_node(source: Source) -> AttestedNodeObject:
     """Read an AttestedNode.
 
-    Raises `ValueError`, also when its name is not the one that its Cluster and node give it:
+    Raises `ValueError`, also when its name is not the one that its `Cluster` and node give it:
     otherwise a writer of such objects could claim one node's name for another node.
     """
     node = decode(source, _Node)

@@ -69,7 +69,7 @@ def connect_workload(
 ) -> ApiClient:
     """Return a client of the Cluster's workload cluster, connected as the signer is.
 
-    Raises `AttestationError` when its kubeconfig Secret is refused, and `CommandError`.
+    Raises `AttestationError` when its kubeconfig `Secret` is refused, and `CommandError`.
     """
     _, secret = find_kubeconfig_secret(partial(read_named_secret, api), cluster.key)
     return open_client(cluster, read_connection(secret, cluster), seconds=seconds)

@@ -61,7 +61,7 @@ class EventLog:
 def parse_event_log(data: bytes) -> EventLog:
     """Parse a crypto-agile log. Each event must have one digest for each bank.
 
-    Raises EventLogMalformed, which names the byte and the rule.
+    Raises `EventLogMalformed`, which names the byte and the rule.
     """
     try:
         return _read_log(_Reader(data))

@@ -45,7 +45,10 @@ def verify_quote(quote: bytes, signature: bytes, key: AttestationKey, extra_data
 
 
 def verify_statement(attest: bytes, signature: bytes, key: AttestationKey) -> None:
-    """Verify the signature of any statement. Raises SignatureMalformed, QuoteSignatureInvalid."""
+    """Verify the signature of any statement.
+
+    Raises `SignatureMalformed`, `QuoteSignatureInvalid`.
+    """
     _verify_signature(attest, signature, key)
 
 

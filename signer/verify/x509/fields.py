@@ -89,7 +89,7 @@ class CertificateFields:
 def extract_certificate(data: bytes) -> bytes:
     """Return the certificate in the content of an NV index, without header, wrapper or padding.
 
-    Raises CertificateMalformed.
+    Raises `CertificateMalformed`.
     """
     if data.startswith(_STORED):
         data = data[_STORED_HEADER:]
@@ -104,7 +104,7 @@ def extract_certificate(data: bytes) -> bytes:
 def read_fields(der: bytes) -> CertificateFields:
     """Parse one certificate.
 
-    Raises CertificateMalformed.
+    Raises `CertificateMalformed`.
     """
     try:
         tbs, outer_algorithm, signature = children(single_element(der))
@@ -208,7 +208,7 @@ class BasicConstraints:
 
 
 def basic_constraints(fields: CertificateFields) -> BasicConstraints:
-    """Return the basic constraints; absent means no authority. Raises CertificateMalformed."""
+    """Return the basic constraints; absent means no authority. Raises `CertificateMalformed`."""
     extension = fields.extensions.get("2.5.29.19")
     values = [] if extension is None else children(single_element(extension.value))
     ca = any(tag == BOOLEAN and content != b"\0" for tag, content, _ in values[:1])
@@ -217,7 +217,7 @@ def basic_constraints(fields: CertificateFields) -> BasicConstraints:
 
 
 def key_usage(fields: CertificateFields) -> frozenset[int] | None:
-    """Return the numbers of the set key usage bits; None if absent. Raises CertificateMalformed."""
+    """Return the set key usage bits; None if absent. Raises `CertificateMalformed`."""
     extension = fields.extensions.get("2.5.29.15")
     if extension is None:
         return None
@@ -229,7 +229,7 @@ def key_usage(fields: CertificateFields) -> frozenset[int] | None:
 
 
 def extended_key_usage(fields: CertificateFields) -> frozenset[str] | None:
-    """Return the OIDs of the purposes; None if absent. Raises CertificateMalformed."""
+    """Return the OIDs of the purposes; None if absent. Raises `CertificateMalformed`."""
     extension = fields.extensions.get("2.5.29.37")
     if extension is None:
         return None

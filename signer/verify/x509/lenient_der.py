@@ -33,7 +33,7 @@ class CertificateMalformed(ValueError):
 def elements(data: bytes) -> Iterator[Element]:
     """Yield each element; only low tag numbers and definite lengths are supported.
 
-    Raises CertificateMalformed.
+    Raises `CertificateMalformed`.
     """
     position, end = 0, len(data)
     while position < end:
@@ -55,7 +55,7 @@ def elements(data: bytes) -> Iterator[Element]:
 
 
 def single_element(data: bytes) -> Element:
-    """Return the element that makes up all of the data. Raises CertificateMalformed."""
+    """Return the element that makes up all of the data. Raises `CertificateMalformed`."""
     parsed = list(elements(data))
     if len(parsed) != 1:
         raise CertificateMalformed("there is not exactly one element")
@@ -63,14 +63,14 @@ def single_element(data: bytes) -> Element:
 
 
 def children(element: Element) -> list[Element]:
-    """Return the elements of a SEQUENCE or SET. Raises CertificateMalformed."""
+    """Return the elements of a SEQUENCE or SET. Raises `CertificateMalformed`."""
     if element[0] not in {SEQUENCE, SET}:
         raise CertificateMalformed("a part is missing")
     return list(elements(element[1]))
 
 
 def oid(element: Element) -> str:
-    """Return an OBJECT IDENTIFIER in dotted form. Raises CertificateMalformed."""
+    """Return an OBJECT IDENTIFIER in dotted form. Raises `CertificateMalformed`."""
     tag, content, _ = element
     if tag != OBJECT_IDENTIFIER or not content or content[-1] & 0x80:
         raise CertificateMalformed("an object identifier is missing")
@@ -93,7 +93,7 @@ def _dotted(content: bytes) -> str:
 
 
 def bits(element: Element) -> bytes:
-    """Return the content of a BIT STRING of whole bytes. Raises CertificateMalformed."""
+    """Return the content of a BIT STRING of whole bytes. Raises `CertificateMalformed`."""
     if element[0] != BIT_STRING or element[1][:1] != b"\0":
         raise CertificateMalformed("a bit string is missing")
     return element[1][1:]
