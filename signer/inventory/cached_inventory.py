@@ -43,10 +43,12 @@ class CachedInventory:
     def cluster(self) -> Cluster:
         """Return the Cluster itself.
 
-        Raises `ApiServerUnavailable` also while objects of its namespace are not cached, for lack
-        of memory: every verification reads the Cluster, and must not use an incomplete inventory.
+        Raises `ApiServerUnavailable` also while objects of its namespace, or of the workload
+        cluster, are not cached, for lack of memory: every verification reads the Cluster, and must
+        not use an incomplete inventory.
         """
         self._management.require_complete(self._key.namespace)
+        self._workload.require_complete()
         cluster = self._management.clusters.get(str(self._key))
         if cluster is None or cluster.uid != self._workload.uid:
             raise ApiServerUnavailable("the Cluster does not exist any more")

@@ -148,6 +148,15 @@ class WorkloadCaches:
         self.keeps_bindings = False
         """Whether the bindings stay for Nodes from before the opt-in, as the last round found."""
 
+    def require_complete(self) -> None:
+        """Raise `ApiServerUnavailable` while objects exceed the memory budget of the namespace.
+
+        The other tenants may have used the memory up. A Node that is not cached must not look like
+        one that does not exist (M4, M6, E2), and no binding or Service either (R0, S3).
+        """
+        for cache in (self.nodes, self.bindings, self.hosts):
+            cache.require_complete(self.key.namespace)
+
     def control_plane(self) -> frozenset[HostName]:
         """Return the names and addresses of its API server."""
         return frozenset(self.hosts.all()) | ({self._server} if self._server else frozenset())

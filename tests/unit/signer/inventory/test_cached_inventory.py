@@ -424,6 +424,17 @@ def test_nothing_is_decided_while_objects_of_the_namespace_exceed_its_budget() -
         world.records.cluster()
 
 
+@pytest.mark.parametrize("kind", ["nodes", "bindings", "hosts"])
+def test_nothing_is_decided_while_the_workload_cluster_exceeds_the_budget(kind: str) -> None:
+    """A Node that other tenants kept out of the memory did not exist for M4, M6 and E2."""
+    world = RealWorld()
+    world.budget._total = world.budget._reserved = 0
+    cache: Cache[object] = getattr(world.workload, kind)
+    assert not cache.hold("too-much", 1)
+    with pytest.raises(ApiServerUnavailable, match=r"of namespace team-a exceed its memory budget"):
+        world.records.cluster()
+
+
 def test_nothing_is_decided_while_infrastructure_objects_exceed_the_budget() -> None:
     world = RealWorld()
     world.infrastructure_cache("TestMachine")._incomplete.add("team-a")
