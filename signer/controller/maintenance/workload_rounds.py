@@ -20,8 +20,7 @@ from signer.controller.maintenance.housekeeping import (
     enforce_auto_approve_policy,
     write_nodes,
 )
-from signer.controller.maintenance.node_label_sync import plan_label_changes
-from signer.controller.maintenance.node_taint_sync import plan_taint_changes
+from signer.controller.maintenance.node_sync import plan_label_changes, plan_taint_changes
 from signer.controller.policies.active import ActivePolicies
 from signer.controller.reconcile.authorities import ClusterAuthorities
 from signer.errors import AutoApproveBindingPresent
@@ -32,6 +31,7 @@ from signer.inventory.cluster_api.cluster_secret import authority_secret_name
 from signer.inventory.custom_resources.claim_store import KubeClaimStore
 from signer.kube.events import EventRecorder
 from signer.logs import run_logged
+from signer.model import Inventory, Node
 from signer.policy.policy import Approval, NodeLabels, Policy
 
 
@@ -146,38 +146,37 @@ class WorkloadRounds:
         self._events.record(regarding, reason, message, self._now())
 
     def _sync_node_labels(self, workload: WorkloadCluster) -> None:
-        try:
-            policy = self._policies.policy_of(workload.key)
-            changes = plan_label_changes(
-                workload.nodes.all(),
-                CachedInventory(self._management, workload),
-                enabled=policy.node_labels is NodeLabels.ENABLED,
-                now=self._now(),
-            )
-        except (Waiting, ApiServerUnavailable):
-            # Without a policy, or with incomplete caches, nothing says what the labels must be.
-            return
-        writer = workload.node_labels
-        writes = [(c.node.name, partial(writer.change, c.node, c.labels)) for c in changes]
-        self._write_nodes(workload, writes, "labels")
+        def plan(policy: Policy, nodes: Sequence[Node], inventory: Inventory) -> list[Write]:
+            enabled = policy.node_labels is NodeLabels.ENABLED
+            changes = plan_label_changes(nodes, inventory, enabled=enabled, now=self._now())
+            change = workload.node_labels.change
+            return [(node.name, partial(change, node, labels)) for node, labels in changes]
+
+        self._sync_nodes(workload, plan, "labels")
 
     def _sync_node_taints(self, workload: WorkloadCluster) -> None:
+        def plan(policy: Policy, nodes: Sequence[Node], inventory: Inventory) -> list[Write]:
+            enabled = policy.renewals.taint_unattested and policy.approval is Approval.ENABLED
+            changes = plan_taint_changes(nodes, inventory, enabled=enabled, now=self._now())
+            change = workload.node_taints.change
+            return [(node.name, partial(change, node, tainted=t)) for node, t in changes]
+
+        self._sync_nodes(workload, plan, "taints")
+
+    def _sync_nodes(
+        self,
+        workload: WorkloadCluster,
+        plan: Callable[[Policy, Sequence[Node], Inventory], list[Write]],
+        what: str,
+    ) -> None:
+        """Write labels or taints. Raises `ApiServerUnavailable` if that is forbidden."""
         try:
             policy = self._policies.policy_of(workload.key)
-            changes = plan_taint_changes(
-                workload.nodes.all(),
-                CachedInventory(self._management, workload),
-                enabled=policy.renewals.taint_unattested and policy.approval is Approval.ENABLED,
-                now=self._now(),
-            )
+            inventory = CachedInventory(self._management, workload)
+            writes = plan(policy, workload.nodes.all(), inventory)
         except (Waiting, ApiServerUnavailable):
+            # Without a policy, or with incomplete caches, nothing says what a Node must have.
             return
-        writer = workload.node_taints
-        writes = [(c.node.name, partial(writer.change, c.node, tainted=c.tainted)) for c in changes]
-        self._write_nodes(workload, writes, "taints")
-
-    def _write_nodes(self, workload: WorkloadCluster, writes: Sequence[Write], what: str) -> None:
-        """Write labels or taints. Raises `ApiServerUnavailable` if that is forbidden."""
         try:
             write_nodes(writes, _outbox(workload, f"node {what} not written", "node"))
         except ApiServerUnavailable:

@@ -10,7 +10,6 @@ from common.errors import ApiServerUnavailable
 from signer.clusters.connection_problem import CONNECTING
 from signer.clusters.workload_cluster import WorkloadCluster
 from signer.controller.maintenance import workload_rounds
-from signer.controller.maintenance.node_label_sync import LabelChange
 from signer.controller.queue.fair_queue import Item
 from signer.controller.queue.workqueue import DONE
 from signer.controller.wiring import ControllerParts
@@ -122,7 +121,7 @@ def test_forbidden_labels_are_one_event_and_the_cluster_is_served(
     monkeypatch.setattr(workload, "read_hosts", lambda: None)
     monkeypatch.setattr(rounds._authorities, "authority", lambda _: None)
     monkeypatch.setattr(rounds._policies, "policy_of", lambda _: policy)
-    change = LabelChange(node=Node(name="a", provider_id=""), labels={})
+    change: tuple[Node, dict[str, str]] = (Node(name="a", provider_id=""), {})
     monkeypatch.setattr(workload_rounds, "plan_label_changes", lambda *_, **__: [change])
     monkeypatch.setattr(workload.node_labels, "change", forbid)
     monkeypatch.setattr(rounds._events, "record", record)

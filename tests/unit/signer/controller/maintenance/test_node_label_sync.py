@@ -10,7 +10,7 @@ import pytest
 
 from common.errors import ApiServerUnavailable
 from signer.controller.maintenance.housekeeping import write_nodes
-from signer.controller.maintenance.node_label_sync import plan_label_changes
+from signer.controller.maintenance.node_sync import plan_label_changes
 from signer.fairness.outbox import Outbox
 from signer.inventory.node_labels import ATTESTED, BOOT_STATE, POLICY, TRUST_BASIS, NodeLabelClient
 from signer.kube.resources import NODES
@@ -42,7 +42,7 @@ def plan(scenario: Scenario, *, enabled: bool = True) -> Mapping[str, str | None
     changes = plan_label_changes(
         scenario.inventory.nodes, scenario.inventory, enabled=enabled, now=scenario.now
     )
-    return {key: value for change in changes for key, value in change.labels.items()}
+    return {key: value for _, change in changes for key, value in change.items()}
 
 
 def change_claim(scenario: Scenario, **changes: object) -> None:

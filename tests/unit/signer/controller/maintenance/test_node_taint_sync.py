@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from signer.controller.maintenance.node_taint_sync import plan_taint_changes
+from signer.controller.maintenance.node_sync import plan_taint_changes
 from signer.model import Node, Refusal
 from tests.builders.scenario import NODE, NOW, PROVIDER_ID, Scenario
 
@@ -41,7 +41,7 @@ def plan(scenario: Scenario, *, enabled: bool = True) -> list[bool]:
     changes = plan_taint_changes(
         scenario.inventory.nodes, scenario.inventory, enabled=enabled, now=scenario.now
     )
-    return [change.tainted for change in changes]
+    return [tainted for _, tainted in changes]
 
 
 PROBLEMS: dict[str, Callable[[Scenario], None]] = {
