@@ -15,6 +15,8 @@ from common.requests.binding import sha256
 from common.tpm.public import EccPoint, PublicArea
 from signer.model import Csr, RegisteredKey
 from tests.attacks.runner import Mutation
+from tests.builders import odd_rsa
+from tests.builders.odd_rsa import OddRsa
 from tests.builders.scenario import Scenario, key_name
 from tests.builders.software_tpm import TpmKey, unique_field
 
@@ -34,27 +36,6 @@ def with_ak(
     )
 
 
-def ak_bytes(edit: Callable[[bytes], bytes]) -> Mutation:
-    """Edit the TPM2B_PUBLIC of the attestation key."""
-
-    def mutate(scenario: Scenario) -> tuple[Csr, Csr]:
-        area = edit(scenario.ak.tpm2b)
-        assert area != scenario.ak.tpm2b
-        return with_ak(scenario, area)
-
-    return mutate
-
-
-def ak_public(edit: Callable[[PublicArea], PublicArea]) -> Mutation:
-    """Edit the public area of the attestation key."""
-    return ak_bytes(lambda area: edit(PublicArea.from_tpm2b(area)).to_tpm2b())
-
-
-def ak_fields(**changes: Any) -> Mutation:  # noqa: ANN401 - fields of Public
-    """Change fields of the attestation key's public area."""
-    return ak_public(lambda public: replace(public, **changes))
-
-
 def with_ek(scenario: Scenario, area: bytes, spki_sha256: bytes | None = None) -> tuple[Csr, Csr]:
     """Offer and answer with this TPM2B_PUBLIC as endorsement key, which is registered."""
     named = bytes.fromhex(key_name(scenario.ek)) if spki_sha256 is None else spki_sha256
@@ -68,25 +49,76 @@ def with_ek(scenario: Scenario, area: bytes, spki_sha256: bytes | None = None) -
     )
 
 
-def ek_bytes(edit: Callable[[bytes], bytes]) -> Mutation:
-    """Edit the TPM2B_PUBLIC of the endorsement key."""
+def _edits(
+    area_of: Callable[[Scenario], bytes], use: Callable[[Scenario, bytes], tuple[Csr, Csr]]
+) -> tuple[
+    Callable[[Callable[[bytes], bytes]], Mutation],
+    Callable[[Callable[[PublicArea], PublicArea]], Mutation],
+    Callable[..., Mutation],
+]:
+    """Return how to edit the TPM2B_PUBLIC of a key: its bytes, its public area, or its fields."""
 
-    def mutate(scenario: Scenario) -> tuple[Csr, Csr]:
-        area = edit(scenario.ek.tpm2b)
-        assert area != scenario.ek.tpm2b
-        return with_ek(scenario, area)
+    def edit_bytes(edit: Callable[[bytes], bytes]) -> Mutation:
+        def mutate(scenario: Scenario) -> tuple[Csr, Csr]:
+            area = edit(area_of(scenario))
+            assert area != area_of(scenario)
+            return use(scenario, area)
 
-    return mutate
+        return mutate
+
+    def edit_public(edit: Callable[[PublicArea], PublicArea]) -> Mutation:
+        return edit_bytes(lambda area: edit(PublicArea.from_tpm2b(area)).to_tpm2b())
+
+    def edit_fields(**changes: Any) -> Mutation:  # noqa: ANN401 - fields of PublicArea
+        return edit_public(lambda public: replace(public, **changes))
+
+    return edit_bytes, edit_public, edit_fields
 
 
-def ek_public(edit: Callable[[PublicArea], PublicArea]) -> Mutation:
-    """Edit the public area of the endorsement key."""
-    return ek_bytes(lambda area: edit(PublicArea.from_tpm2b(area)).to_tpm2b())
+ak_bytes, ak_public, ak_fields = _edits(lambda scenario: scenario.ak.tpm2b, with_ak)
+ek_bytes, ek_public, ek_fields = _edits(lambda scenario: scenario.ek.tpm2b, with_ek)
 
 
-def ek_fields(**changes: Any) -> Mutation:  # noqa: ANN401 - fields of Public
-    """Change fields of the endorsement key's public area."""
-    return ek_public(lambda public: replace(public, **changes))
+def malformed(
+    edit_bytes: Callable[[Callable[[bytes], bytes]], Mutation], edit_fields: Callable[..., Mutation]
+) -> dict[str, Mutation]:
+    """Return what is no TPM2B_PUBLIC of either key."""
+    return {
+        "nothing": edit_bytes(lambda _: b""),
+        "size 0": edit_bytes(lambda _: b"\0\0"),
+        "size too large": edit_bytes(lambda a: b"\xff\xff" + a[2:]),
+        "size one less": edit_bytes(lambda a: (len(a) - 3).to_bytes(2, "big") + a[2:]),
+        "no size": edit_bytes(lambda a: a[2:]),
+        "a trailing byte": edit_bytes(lambda a: a + b"\0"),
+        "a trailing byte, inside": edit_bytes(
+            lambda a: (len(a) - 1).to_bytes(2, "big") + a[2:] + b"\0"
+        ),
+        "the last byte missing": edit_bytes(lambda a: a[:-1]),
+        "a DER key": edit_bytes(lambda _: odd_rsa.ROCA.spki()),
+        "a keyed hash": edit_bytes(lambda a: a[:2] + b"\0\x08" + a[4:]),
+        "RSA's number over ECC's fields": edit_bytes(lambda a: a[:2] + b"\0\x01" + a[4:]),
+        "Name of SM3": edit_bytes(lambda a: a[:4] + b"\0\x12" + a[6:]),
+        "a policy of 31 bytes": edit_fields(auth_policy=bytes(31)),
+    }
+
+
+def weak(
+    edit_public: Callable[[Callable[[PublicArea], PublicArea]], Mutation],
+    edit_fields: Callable[..., Mutation],
+    odd: Callable[[OddRsa], Mutation],
+) -> dict[str, Mutation]:
+    """Return public areas whose key is weak, for either key."""
+    return {
+        **{name: edit_public(on_point(edit)) for name, edit in POINTS.items()},
+        "a point of P-384 on P-256": edit_fields(unique=point_of(5, ec.SECP384R1())[1]),
+        "ROCA (CVE-2017-15361)": odd(odd_rsa.ROCA),
+        "close primes (CVE-2022-26320)": odd(odd_rsa.CLOSE_PRIMES),
+        "square modulus": odd(odd_rsa.SQUARE),
+        "small factor": odd(odd_rsa.SMALL_FACTOR),
+        "even modulus": odd(odd_rsa.EVEN),
+        "a modulus of 1024 bits that says 2048": odd(odd_rsa.BITS_1024),
+        "a modulus of 2040 bits that says 2048": odd(odd_rsa.BITS_2040),
+    }
 
 
 def flipped(bit: int) -> Callable[[bytes], bytes]:

@@ -29,14 +29,14 @@ from common.tpm.public import EccParameters, PublicArea, RsaParameters, Scheme, 
 from signer.errors import EndorsementKeyMalformed, EndorsementKeyNotTemplate, EndorsementKeyWeak
 from signer.model import Csr
 from tests.attacks.keys import (
-    POINTS,
     ek_bytes,
     ek_fields,
     ek_public,
     flipped,
-    on_point,
+    malformed,
     point_of,
     replaced,
+    weak,
     with_ek,
 )
 from tests.attacks.runner import Attack, Mutation, assert_issued, assert_refused
@@ -192,17 +192,9 @@ NOT_TEMPLATE = [
 WEAK = [
     Attack(name, EndorsementKeyWeak, mutate)
     for name, mutate in {
-        **{name: ek_public(on_point(edit)) for name, edit in POINTS.items()},
+        **weak(ek_public, ek_fields, odd),
         "private key 1": trivial(1),
         "private key n - 1": trivial(ORDER - 1),
-        "a point of P-384 on P-256": ek_fields(unique=point_of(5, ec.SECP384R1())[1]),
-        "ROCA (CVE-2017-15361)": odd(odd_rsa.ROCA),
-        "close primes (CVE-2022-26320)": odd(odd_rsa.CLOSE_PRIMES),
-        "square modulus": odd(odd_rsa.SQUARE),
-        "small factor": odd(odd_rsa.SMALL_FACTOR),
-        "even modulus": odd(odd_rsa.EVEN),
-        "a modulus of 1024 bits that says 2048": odd(odd_rsa.BITS_1024),
-        "a modulus of 2040 bits that says 2048": odd(odd_rsa.BITS_2040),
     }.items()
 ] + [
     Attack(f"{name}, RSA", EndorsementKeyWeak, mutate, rsa_scenario)
@@ -217,21 +209,7 @@ WEAK = [
 MALFORMED = [
     Attack(name, EndorsementKeyMalformed, mutate)
     for name, mutate in {
-        "nothing": ek_bytes(lambda _: b""),
-        "size 0": ek_bytes(lambda _: b"\0\0"),
-        "size too large": ek_bytes(lambda a: b"\xff\xff" + a[2:]),
-        "size one less": ek_bytes(lambda a: (len(a) - 3).to_bytes(2, "big") + a[2:]),
-        "no size": ek_bytes(lambda a: a[2:]),
-        "a trailing byte": ek_bytes(lambda a: a + b"\0"),
-        "a trailing byte, inside": ek_bytes(
-            lambda a: (len(a) - 1).to_bytes(2, "big") + a[2:] + b"\0"
-        ),
-        "the last byte missing": ek_bytes(lambda a: a[:-1]),
-        "a DER key": ek_bytes(lambda _: odd_rsa.ROCA.spki()),
-        "a keyed hash": ek_bytes(lambda a: a[:2] + b"\0\x08" + a[4:]),
-        "RSA's number over ECC's fields": ek_bytes(lambda a: a[:2] + b"\0\x01" + a[4:]),
-        "Name of SM3": ek_bytes(lambda a: a[:4] + b"\0\x12" + a[6:]),
-        "a policy of 31 bytes": ek_fields(auth_policy=bytes(31)),
+        **malformed(ek_bytes, ek_fields),
         "Camellia": ek_bytes(replaced("000600800043", "002600800043")),
         "SM4": ek_bytes(replaced("000600800043", "001300800043")),
         "XOR": ek_bytes(replaced("000600800043", "000a000b0043")),

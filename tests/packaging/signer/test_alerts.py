@@ -15,16 +15,22 @@ CLUSTER: Final = "team-a/workload"
 DAY: Final = 24 * 60 * 60
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Case:
     """An alert and the metrics that it sees, with a value for each minute."""
 
-    alert: str
+    name: str
+    """Of the alert, without the prefix of all of them."""
     series: Mapping[str, str]
     at: str
     """Time of the evaluation. The first value of a series is that of 0m."""
     firing: Mapping[str, str] | None = None
     """Labels of the alert that must fire, `None` if it must not fire."""
+
+    @property
+    def alert(self) -> str:
+        """Return the whole name."""
+        return f"NodeAttestation{self.name}"
 
 
 def sample(name: str, **labels: str) -> str:
@@ -48,6 +54,7 @@ OWNED: Final = {"namespace": "team-a", "cluster": CLUSTER}
 UNSERVED: Final = {"cluster": CLUSTER, "reason": "PolicyMissing"}
 ANCHOR: Final = {"policy": "vendors", "subject": "CN=Root", "fingerprint": "0123456789abcdef"}
 LIST: Final = {"policy": "vendors", "source": "/etc/vendor.crl"}
+ACTION_NEEDED: Final = {"cluster": CLUSTER, "reason": "OperatorActionRequired"}
 ACTION: Final = verdicts("waiting", "OperatorActionRequired")
 REFUSED: Final = sample("cache_refused_objects_total", namespace="team-a")
 PENDING: Final = sample("pending_requests", **OWNED)
@@ -64,241 +71,153 @@ READY: Final = sample("ready", pod="one")
 POLICY: Final = {"source": "object", "policy": "production"}
 
 FIRING: Final = {
-    "no metrics for 5 minutes": Case(
-        alert="NodeAttestationSignerAbsent", series={}, at="6m", firing={}
-    ),
+    "no metrics for 5 minutes": Case("SignerAbsent", {}, "6m", {}),
     "no replica is ready": Case(
-        alert="NodeAttestationSignerAbsent",
-        series={READY: "0x10", sample("ready", pod="two"): "0x10"},
-        at="6m",
-        firing={},
+        "SignerAbsent", {READY: "0x10", sample("ready", pod="two"): "0x10"}, "6m", {}
     ),
     "a refused node": Case(
-        alert="NodeAttestationRenewalRefused",
-        series={sample("refused_nodes", pod="one", reason="PcrPolicyMismatch", **OWNED): "2x10"},
-        at="6m",
-        firing={**OWNED, "reason": "PcrPolicyMismatch"},
+        "RenewalRefused",
+        {sample("refused_nodes", pod="one", reason="PcrPolicyMismatch", **OWNED): "2x10"},
+        "6m",
+        {**OWNED, "reason": "PcrPolicyMismatch"},
     ),
     "an overdue node": Case(
-        alert="NodeAttestationRenewalOverdue",
-        series={sample("overdue_nodes", pod="one", **OWNED): "1x20"},
-        at="16m",
-        firing=OWNED,
+        "RenewalOverdue", {sample("overdue_nodes", pod="one", **OWNED): "1x20"}, "16m", OWNED
     ),
     "a refused node with 23 hours left": Case(
-        alert="NodeAttestationCertificateEnds",
-        series={
+        "CertificateEnds",
+        {
             sample("certificate_not_after_seconds", renewal="", **OWNED): f"{5 * DAY}x10",
             sample("certificate_not_after_seconds", renewal="Refused", **OWNED): "82800x10",
         },
-        at="6m",
-        firing=OWNED,
+        "6m",
+        OWNED,
     ),
     "policy invalid for 5 minutes": Case(
-        alert="NodeAttestationPolicyInvalid",
-        series={sample("policy_valid", pod="one", **POLICY): "0x10"},
-        at="6m",
-        firing=POLICY,
+        "PolicyInvalid", {sample("policy_valid", pod="one", **POLICY): "0x10"}, "6m", POLICY
     ),
-    "first verdict of its kind": Case(
-        alert="NodeAttestationSignerAlarm",
-        series={ACTION: "_x10 1x5"},
-        at="12m",
-        firing={"cluster": CLUSTER, "reason": "OperatorActionRequired"},
-    ),
-    "one more verdict": Case(
-        alert="NodeAttestationSignerAlarm",
-        series={ACTION: "1x30 2x5"},
-        at="33m",
-        firing={"cluster": CLUSTER, "reason": "OperatorActionRequired"},
-    ),
+    "first verdict of its kind": Case("SignerAlarm", {ACTION: "_x10 1x5"}, "12m", ACTION_NEEDED),
+    "one more verdict": Case("SignerAlarm", {ACTION: "1x30 2x5"}, "33m", ACTION_NEEDED),
     "first verdict after a restart": Case(
-        alert="NodeAttestationSignerAlarm",
-        series={
+        "SignerAlarm",
+        {
             verdicts("waiting", "OperatorActionRequired", pod="old"): "1x30 stale",
             verdicts("waiting", "OperatorActionRequired", pod="new"): "_x31 1x5",
         },
-        at="33m",
-        firing={"cluster": CLUSTER, "reason": "OperatorActionRequired"},
+        "33m",
+        ACTION_NEEDED,
     ),
     "first warning": Case(
-        alert="NodeAttestationRuleOnlyWarns",
-        series={verdicts("alarm", "PcrPolicyMismatch"): "_x10 1x5"},
-        at="12m",
-        firing={"cluster": CLUSTER, "outcome": "alarm", "reason": "PcrPolicyMismatch"},
+        "RuleOnlyWarns",
+        {verdicts("alarm", "PcrPolicyMismatch"): "_x10 1x5"},
+        "12m",
+        {"cluster": CLUSTER, "outcome": "alarm", "reason": "PcrPolicyMismatch"},
     ),
     "four denials": Case(
-        alert="NodeAttestationRequestsDenied",
-        series={verdicts("denied", "EndorsementKeyMismatch"): "_x10 1 2 3 4x20"},
-        at="30m",
-        firing={"cluster": CLUSTER, "outcome": "denied", "reason": "EndorsementKeyMismatch"},
+        "RequestsDenied",
+        {verdicts("denied", "EndorsementKeyMismatch"): "_x10 1 2 3 4x20"},
+        "30m",
+        {"cluster": CLUSTER, "outcome": "denied", "reason": "EndorsementKeyMismatch"},
     ),
-    "pending for 30 minutes": Case(
-        alert="NodeAttestationRequestsPending", series={PENDING: "1x40"}, at="31m", firing=OWNED
-    ),
+    "pending for 30 minutes": Case("RequestsPending", {PENDING: "1x40"}, "31m", OWNED),
     "not served for 15 minutes": Case(
-        alert="NodeAttestationClusterNotServed",
-        series={sample("cluster_served", namespace="team-a", **UNSERVED): "0x20"},
-        at="16m",
-        firing=UNSERVED,
+        "ClusterNotServed",
+        {sample("cluster_served", namespace="team-a", **UNSERVED): "0x20"},
+        "16m",
+        UNSERVED,
     ),
     "no Leases for 10 minutes": Case(
-        alert="NodeAttestationClustersNotShared",
-        series={REPLICAS: "0x20"},
-        at="11m",
-        firing={"pod": "one"},
+        "ClustersNotShared", {REPLICAS: "0x20"}, "11m", {"pod": "one"}
     ),
-    "clock a minute behind": Case(
-        alert="NodeAttestationClockSkew", series={SKEW: "-61x5"}, at="2m", firing={"pod": "one"}
-    ),
+    "clock a minute behind": Case("ClockSkew", {SKEW: "-61x5"}, "2m", {"pod": "one"}),
     "lines that were lost": Case(
-        alert="NodeAttestationAuditLinesLost",
-        series={lost_lines("audit"): "0x10 7x10", lost_lines("other"): "0x20"},
-        at="15m",
-        firing={"kind": "audit", "pod": "one"},
+        "AuditLinesLost",
+        {lost_lines("audit"): "0x10 7x10", lost_lines("other"): "0x20"},
+        "15m",
+        {"kind": "audit", "pod": "one"},
     ),
-    "slow for 15 minutes": Case(
-        alert="NodeAttestationClusterSlow", series={SLOW: "1x20"}, at="16m", firing=OWNED
-    ),
+    "slow for 15 minutes": Case("ClusterSlow", {SLOW: "1x20"}, "16m", OWNED),
     "kubeconfig with 29 days left": Case(
-        alert="NodeAttestationKubeconfigExpires",
-        series={KUBECONFIG: f"{29 * DAY}x70"},
-        at="61m",
-        firing=OWNED,
+        "KubeconfigExpires", {KUBECONFIG: f"{29 * DAY}x70"}, "61m", OWNED
     ),
     "first refused objects": Case(
-        alert="NodeAttestationCacheRefusesObjects",
-        series={REFUSED: "_x10 2x5"},
-        at="12m",
-        firing={"namespace": "team-a"},
+        "CacheRefusesObjects", {REFUSED: "_x10 2x5"}, "12m", {"namespace": "team-a"}
     ),
     "invalid for 5 minutes": Case(
-        alert="NodeAttestationTrustAnchorsInvalid",
-        series={INVALID: "1x10"},
-        at="6m",
-        firing={"policy": "vendors"},
+        "TrustAnchorsInvalid", {INVALID: "1x10"}, "6m", {"policy": "vendors"}
     ),
-    "29 days left": Case(
-        alert="NodeAttestationTrustAnchorExpires",
-        series={EXPIRY: f"{29 * DAY}x5"},
-        at="0m",
-        firing=ANCHOR,
-    ),
-    "1 day left": Case(
-        alert="NodeAttestationRevocationListExpires",
-        series={NEXT_UPDATE: f"{DAY}x5"},
-        at="0m",
-        firing=LIST,
-    ),
+    "29 days left": Case("TrustAnchorExpires", {EXPIRY: f"{29 * DAY}x5"}, "0m", ANCHOR),
+    "1 day left": Case("RevocationListExpires", {NEXT_UPDATE: f"{DAY}x5"}, "0m", LIST),
     "a list without authority": Case(
-        alert="NodeAttestationRevocationListUnmatched",
-        series={UNMATCHED: "1x10"},
-        at="6m",
-        firing={"policy": "vendors"},
+        "RevocationListUnmatched", {UNMATCHED: "1x10"}, "6m", {"policy": "vendors"}
     ),
 }
 SILENT: Final = {
     "one of two replicas is ready": Case(
-        alert="NodeAttestationSignerAbsent",
-        series={READY: "0x10", sample("ready", pod="two"): "1x10"},
-        at="6m",
+        "SignerAbsent", {READY: "0x10", sample("ready", pod="two"): "1x10"}, "6m"
     ),
     "a refusal that ended": Case(
-        alert="NodeAttestationRenewalRefused",
-        series={sample("refused_nodes", reason="PcrPolicyMismatch", **OWNED): "1x4 stale"},
-        at="6m",
+        "RenewalRefused",
+        {sample("refused_nodes", reason="PcrPolicyMismatch", **OWNED): "1x4 stale"},
+        "6m",
     ),
     "a node that was overdue": Case(
-        alert="NodeAttestationRenewalOverdue",
-        series={sample("overdue_nodes", **OWNED): "1x9 0x10"},
-        at="16m",
+        "RenewalOverdue", {sample("overdue_nodes", **OWNED): "1x9 0x10"}, "16m"
     ),
     "short certificates that are renewed": Case(
-        alert="NodeAttestationCertificateEnds",
-        series={
+        "CertificateEnds",
+        {
             sample("certificate_not_after_seconds", renewal="", **OWNED): "3600x10",
             sample("certificate_not_after_seconds", renewal="Overdue", **OWNED): f"{2 * DAY}x10",
         },
-        at="6m",
+        "6m",
     ),
-    "policy corrected": Case(
-        alert="NodeAttestationPolicyInvalid",
-        series={sample("policy_valid", **POLICY): "0x4 1x6"},
-        at="6m",
-    ),
+    "policy corrected": Case("PolicyInvalid", {sample("policy_valid", **POLICY): "0x4 1x6"}, "6m"),
     "a reason that is no alarm": Case(
-        alert="NodeAttestationSignerAlarm",
-        series={verdicts("waiting", "MachineNotFound"): "_x10 1x5"},
-        at="12m",
+        "SignerAlarm", {verdicts("waiting", "MachineNotFound"): "_x10 1x5"}, "12m"
     ),
-    "a verdict that is 20 minutes old": Case(
-        alert="NodeAttestationSignerAlarm", series={ACTION: "_x10 1x30"}, at="31m"
-    ),
+    "a verdict that is 20 minutes old": Case("SignerAlarm", {ACTION: "_x10 1x30"}, "31m"),
     "a denial, not a warning": Case(
-        alert="NodeAttestationRuleOnlyWarns",
-        series={verdicts("denied", "PcrPolicyMismatch"): "_x10 1x5"},
-        at="12m",
+        "RuleOnlyWarns", {verdicts("denied", "PcrPolicyMismatch"): "_x10 1x5"}, "12m"
     ),
     "three denials": Case(
-        alert="NodeAttestationRequestsDenied",
-        series={verdicts("denied", "EndorsementKeyMismatch"): "_x10 1 2 3x20"},
-        at="30m",
+        "RequestsDenied", {verdicts("denied", "EndorsementKeyMismatch"): "_x10 1 2 3x20"}, "30m"
     ),
-    "decided in between": Case(
-        alert="NodeAttestationRequestsPending", series={PENDING: "1x20 0 1x20"}, at="31m"
-    ),
+    "decided in between": Case("RequestsPending", {PENDING: "1x20 0 1x20"}, "31m"),
     "served since 10 minutes": Case(
-        alert="NodeAttestationClusterNotServed",
-        series={
+        "ClusterNotServed",
+        {
             sample("cluster_served", namespace="team-a", **UNSERVED): "0x9 stale",
             sample("cluster_served", namespace="team-a", cluster=CLUSTER, reason=""): "_x10 1x10",
         },
-        at="16m",
+        "16m",
     ),
     "served by the other replica": Case(
-        alert="NodeAttestationClusterNotServed",
-        series={
+        "ClusterNotServed",
+        {
             sample("cluster_served", pod="one", **UNSERVED): "0x20",
             sample("cluster_served", pod="two", **UNSERVED | {"reason": ""}): "1x20",
         },
-        at="16m",
+        "16m",
     ),
-    "Leases after 5 minutes": Case(
-        alert="NodeAttestationClustersNotShared", series={REPLICAS: "0x5 1x20"}, at="11m"
-    ),
-    "clock corrected": Case(alert="NodeAttestationClockSkew", series={SKEW: "61 1x5"}, at="2m"),
+    "Leases after 5 minutes": Case("ClustersNotShared", {REPLICAS: "0x5 1x20"}, "11m"),
+    "clock corrected": Case("ClockSkew", {SKEW: "61 1x5"}, "2m"),
     "lines of another kind that were lost": Case(
-        alert="NodeAttestationAuditLinesLost",
-        series={lost_lines("audit"): "0x20", lost_lines("other"): "0x10 7x10"},
-        at="15m",
+        "AuditLinesLost", {lost_lines("audit"): "0x20", lost_lines("other"): "0x10 7x10"}, "15m"
     ),
-    "fast again": Case(alert="NodeAttestationClusterSlow", series={SLOW: "1x9 stale"}, at="16m"),
+    "fast again": Case("ClusterSlow", {SLOW: "1x9 stale"}, "16m"),
     "kubeconfig with 31 days left": Case(
-        alert="NodeAttestationKubeconfigExpires", series={KUBECONFIG: f"{31 * DAY}x70"}, at="61m"
+        "KubeconfigExpires", {KUBECONFIG: f"{31 * DAY}x70"}, "61m"
     ),
     "kubeconfig that was renewed": Case(
-        alert="NodeAttestationKubeconfigExpires",
-        series={KUBECONFIG: f"{29 * DAY}x50 {365 * DAY}x20"},
-        at="61m",
+        "KubeconfigExpires", {KUBECONFIG: f"{29 * DAY}x50 {365 * DAY}x20"}, "61m"
     ),
-    "objects refused 20 minutes ago": Case(
-        alert="NodeAttestationCacheRefusesObjects", series={REFUSED: "_x10 2x30"}, at="31m"
-    ),
-    "valid anchors": Case(
-        alert="NodeAttestationTrustAnchorsInvalid", series={INVALID: "0x10"}, at="6m"
-    ),
-    "31 days left": Case(
-        alert="NodeAttestationTrustAnchorExpires", series={EXPIRY: f"{31 * DAY}x5"}, at="0m"
-    ),
-    "3 days left": Case(
-        alert="NodeAttestationRevocationListExpires", series={NEXT_UPDATE: f"{3 * DAY}x5"}, at="0m"
-    ),
-    "a list without nextUpdate": Case(
-        alert="NodeAttestationRevocationListExpires", series={NEXT_UPDATE: "0x5"}, at="0m"
-    ),
-    "all lists match": Case(
-        alert="NodeAttestationRevocationListUnmatched", series={UNMATCHED: "0x10"}, at="6m"
-    ),
+    "objects refused 20 minutes ago": Case("CacheRefusesObjects", {REFUSED: "_x10 2x30"}, "31m"),
+    "valid anchors": Case("TrustAnchorsInvalid", {INVALID: "0x10"}, "6m"),
+    "31 days left": Case("TrustAnchorExpires", {EXPIRY: f"{31 * DAY}x5"}, "0m"),
+    "3 days left": Case("RevocationListExpires", {NEXT_UPDATE: f"{3 * DAY}x5"}, "0m"),
+    "a list without nextUpdate": Case("RevocationListExpires", {NEXT_UPDATE: "0x5"}, "0m"),
+    "all lists match": Case("RevocationListUnmatched", {UNMATCHED: "0x10"}, "6m"),
 }
 
 
@@ -353,6 +272,6 @@ def test_every_alert_fires_and_stays_silent(rules: Path) -> None:
 
 def test_promtool_reports_an_alert_that_must_not_fire(rules: Path) -> None:
     case = FIRING["1 day left"]
-    silent = Case(alert=case.alert, series=case.series, at=case.at)
+    silent = Case(case.name, case.series, case.at)
     with pytest.raises(PromtoolFailed, match="alertname: NodeAttestationRevocationListExpires"):
         evaluate({"1 day left": silent}, rules)
