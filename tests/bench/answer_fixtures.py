@@ -3,9 +3,12 @@
 Bare calls are: loading each key of an answer, and the arithmetic that finds weak keys; the
 signatures of the request and the quote; the digests of request, endorsement key, attestation key
 and PCRs; the HMACs for key ID, challenge and answer. If the policy checks certificates, each
-signature up to the root is added. If a certificate is issued, its signature is added.
+signature up to the root is added. If a platform certifies the attestation key, its statement about
+the endorsement key is added, and if a vendor signs PCR values, its signature of them. If a
+certificate is issued, its signature is added.
 """
 
+import base64
 import hashlib
 import hmac
 from collections.abc import Callable, Sequence
@@ -24,11 +27,28 @@ from common.tpm.public import EccPoint, PublicArea
 from common.tpm.signature import Signature
 from signer.issue.authority import CertificateAuthority
 from signer.model import Csr
-from signer.policy.policy import EndorsementKeyRules, Policy, TrustMode
+from signer.policy.policy import (
+    CertificateNameRules,
+    EndorsementKeyRules,
+    PcrMode,
+    PcrSignatureRules,
+    Policy,
+    TrustMode,
+)
+from signer.policy.signed_pcr_rules import fingerprint
 from signer.verify.weak_keys import reject_weak_key
-from tests.builders import certificates, der
+from tests.builders import certificates, der, virtual_machines
+from tests.builders.boot_signatures import signature_file, signature_of
+from tests.builders.machine_names import GCE_ID, PROJECT, gce_extension, named_leaf
 from tests.builders.scenario import Scenario
-from tests.builders.software_tpm import AK_KINDS, attestation_key, endorsement_key
+from tests.builders.software_tpm import (
+    AK_KINDS,
+    attestation_key,
+    endorsement_key,
+    pcr_values,
+    rsa_key,
+)
+from tests.builders.virtual_machines import VM_ID, ak_certificate, creation_of, pcr_6
 
 Call = Callable[[], object]
 _SHA256 = hashes.SHA256()
@@ -43,7 +63,9 @@ class Node:
     about: str
     world: Scenario
     chain: Sequence[certificates.Issuer] = ()
-    """The chain above its endorsement certificate, from the issuer to the root."""
+    """The chain above the certificate of its endorsement or attestation key, up to the root."""
+    more: Sequence[Call] = ()
+    """More bare calls."""
     authority: CertificateAuthority | None = None
     csr: Csr = field(init=False)
 
@@ -53,9 +75,10 @@ class Node:
 
     def bare(self) -> Callable[[], None]:
         """Return one function that makes all bare calls."""
-        calls = [*_of_request(self.csr), *_of_answer(self.csr), *_of_digests(self.csr)]
+        calls = [*_of_request(self.csr), *_of_answer(self.csr), *_of_digests(self.csr), *self.more]
         if self.chain:
-            calls += _of_chain(self.world.certificates[0], self.chain)
+            leaf = self.world.ak_certificate or self.world.certificates[0]
+            calls += _of_chain(leaf, self.chain)
         if self.authority is not None:
             calls.append(_signing(self.authority))
 
@@ -77,18 +100,74 @@ def rsa_only(about: str) -> Node:
     return Node(about=about, world=Scenario(ek=endorsement_key(0), ak=ak))
 
 
-def certified(about: str, root: certificates.Issuer, below: certificates.Issuer) -> Node:
-    """Make the usual node, whose RSA endorsement key is trusted for its certificate."""
+def _certified(root: certificates.Issuer, below: certificates.Issuer) -> Scenario:
     policy = Policy(
         name="bench",
         endorsement_key=EndorsementKeyRules(
             trust=TrustMode.CERTIFIED, certificate_authorities=("-",)
         ),
     )
-    world = Scenario(ek=endorsement_key(0), policy=policy)
-    world.anchors = certificates.anchors(root, below)
+    return Scenario(ek=endorsement_key(0), policy=policy, anchors=certificates.anchors(root, below))
+
+
+def certified(about: str, root: certificates.Issuer, below: certificates.Issuer) -> Node:
+    """Make the usual node, whose RSA endorsement key is trusted for its certificate."""
+    world = _certified(root, below)
     world.certificates = (certificates.leaf(below, public_key_from_area(world.ek.public)),)
     return Node(about=about, world=world, chain=(below, root))
+
+
+def named(about: str, root: certificates.Issuer, below: certificates.Issuer) -> Node:
+    """Make an instance of Google that its certificate names."""
+    world = _certified(root, below)
+    names = CertificateNameRules(gce_projects=frozenset({PROJECT}))
+    world.change_policy("endorsement_key", certificate_names=names)
+    key = public_key_from_area(world.ek.public)
+    world.certificates = (named_leaf(below, key, extension=gce_extension()),)
+    world.provider_id = GCE_ID
+    world.change_machine(provider_id=GCE_ID, registered_keys=())
+    return Node(about=about, world=world, chain=(below, root))
+
+
+def virtual_machine(about: str, root: certificates.Issuer, below: certificates.Issuer) -> Node:
+    """Make a virtual machine whose attestation key is certified, and whose quote names it."""
+    ak, ek = attestation_key(AK_KINDS["rsassa-2048-sha256"]), endorsement_key(0)
+    statement = creation_of(ek, ak)
+    world = Scenario(
+        ek=ek,
+        ak=ak,
+        ak_certificate=ak_certificate(below, ak.private.public_key()),
+        ek_creation=statement,
+        anchors=certificates.anchors(root, below),
+        policy=virtual_machines.policy(),
+    )
+    world.pcrs = pcr_values(world.policy.pcrs.selection)
+    world.pcrs = {"sha256": {**world.pcrs["sha256"], 6: pcr_6()}}
+    world.change_machine(registered_keys=(), vm_id=VM_ID)
+    key, signature = ak.private.public_key(), Signature.parse(statement.signature).x509()
+    assert isinstance(key, rsa.RSAPublicKey)
+    return Node(
+        about=about,
+        world=world,
+        chain=(below, root),
+        more=[lambda: _verify(key, signature, statement.attest)],
+    )
+
+
+def signed_image(about: str) -> Node:
+    """Make the usual node, whose vendor signs PCR 11."""
+    vendor = rsa_key(2048, 4)
+    public, value = vendor.public_key(), bytes(31) + b"\1"
+    entry = signature_of(vendor, {11: value})
+    rules = PcrSignatureRules(
+        keys={fingerprint(public): public}, pcrs={"sha256": (11,)}, revoked=frozenset()
+    )
+    world = Scenario(ek=endorsement_key(0), pcr_signatures=signature_file(entry))
+    world.change_policy("pcrs", selection={"sha256": (11,)}, mode=PcrMode.ENFORCE)
+    world.change_policy("pcrs", signed_by=(rules,))
+    world.pcrs = {"sha256": {11: value}}
+    signature, digest = base64.b64decode(str(entry["sig"])), bytes.fromhex(str(entry["pol"]))
+    return Node(about=about, world=world, more=[lambda: _verify(public, signature, digest)])
 
 
 def issued(about: str, authority: certificates.Issuer) -> Node:

@@ -17,7 +17,16 @@ from signer.issue.certificate import issue_certificate
 from signer.verify.attestation.attestation_key import verify_attestation_key
 from signer.verify.attestation.endorsement_key import verify_endorsement_key
 from signer.verify.claimed_answer import make_claims
-from tests.bench.answer_fixtures import Node, certified, issued, ordinary, rsa_only
+from tests.bench.answer_fixtures import (
+    Node,
+    certified,
+    issued,
+    named,
+    ordinary,
+    rsa_only,
+    signed_image,
+    virtual_machine,
+)
 from tests.builders import certificates
 from tests.builders.software_tpm import rsa_key
 from tests.fakes.claims import FakeClaimStore, StoredClaims
@@ -42,6 +51,10 @@ def nodes() -> list[tuple[Node, float]]:
         (rsa_only("registered: P-256, a TPM of RSA 2048 alone"), GOAL),
         (certified("certified: two authorities of P-384", root, below), GOAL),
         (certified("certified: authorities of RSA 4096, 2048", old_root, old), 2.2),
+        (named("named: two authorities of P-384", root, below), GOAL),
+        (virtual_machine("named by a quote: AK of RSA 2048", root, below), GOAL),
+        (virtual_machine("named by a quote: authorities of RSA", old_root, old), 2.2),
+        (signed_image("registered, and a signed PCR 11"), GOAL),
         (issued("registered, and a certificate by RSA 2048", kubeadm), GOAL),
     ]
 
