@@ -82,10 +82,11 @@ def naming(
         yield running
 
 
-def virtual_machine(
+def virtual_machine(  # noqa: PLR0913 - each by name
     machines: Machines,
     issuer: Issuer,
     *,
+    provider_id: str = "",
     vm_id: str = "",
     events: tuple[bytes, ...] = (),
     has_policy: bool = False,
@@ -95,6 +96,7 @@ def virtual_machine(
     tpm = machines.tpm(certificates=())
     make_virtual_machine(tpm, issuer, own, more_events=events, has_policy=has_policy)
     node = machines.power_on(tpm=tpm, settings={"provider": "azure"})
+    node.provider_id = provider_id or node.provider_id
     annotations = {VM_ID_ANNOTATION: vm_id or own}
     spec = Machine(node.name, provider_id=node.provider_id, annotations=annotations)
     machines.fleet.add_machine(node.tenant, spec)
@@ -155,11 +157,30 @@ def test_a_machine_without_a_registration_joins_renews_and_is_banned(
     assert "EndorsementKeyBanned" in banned.complaint
 
 
-def test_another_virtual_machine_is_denied(machines: Machines, azure: Issuer) -> None:
-    node = virtual_machine(machines, azure, vm_id=str(uuid.uuid4()))
-    call = node.call()
+@pytest.mark.parametrize(
+    ("vm_id", "events"),
+    [(str(uuid.uuid4()), ()), ("", (b"resume from hibernation",))],
+    ids=["another virtual machine", "something else in PCR 6"],
+)
+def test_a_quote_that_does_not_name_the_virtual_machine_is_denied(
+    machines: Machines, azure: Issuer, vm_id: str, events: tuple[bytes, ...]
+) -> None:
+    call = virtual_machine(machines, azure, vm_id=vm_id, events=events).call()
     assert call.status == 1
     assert "QuoteOfOtherMachine" in call.complaint
+
+
+def test_a_virtual_machine_that_was_made_again_joins_with_its_new_tpm(
+    machines: Machines, fleet: Fleet, azure: Issuer
+) -> None:
+    """It has the same name and another VM ID; the Node of the old virtual machine still exists."""
+    before = virtual_machine(machines, azure)
+    assert before.call().status == 0
+    machines.forget(before)
+    after = virtual_machine(machines, azure, provider_id=before.provider_id)
+    call = after.call()
+    assert call.status == 0, call.complaint
+    assert csrs.held(after, fleet.management.admin)["basis"] == "CertificateName"
 
 
 def test_a_key_that_the_certificate_is_not_for_is_left_alone(
