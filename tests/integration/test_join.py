@@ -1,6 +1,7 @@
 """A node joins, renews and uses its certificate with a real plugin, signer, TPM and API server."""
 
 import json
+import subprocess
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,7 +14,9 @@ from tests.harness.machines import Machines
 from tests.harness.node import Node, finished
 from tests.harness.objects import Machine
 from tests.harness.process import wait_until
+from tests.harness.programs import PLUGIN
 from tests.harness.signer import Signer
+from tests.harness.tpm_relay import RC_FAILURE, TpmRelay, refuse
 from tests.integration import audit_log, csrs
 
 pytestmark = pytest.mark.usefixtures("signer")
@@ -152,3 +155,39 @@ def test_verdicts_are_logged_as_json(machines: Machines, signer: Signer) -> None
     assert issued["node"] == issued["machine"] == node.name
     assert issued["pcrs"]["sha256"]["0"] == node.tpm.pcrs["sha256"][0].hex()
     assert "resetCount" in issued
+
+
+def test_doctor_examines_a_node_before_its_join_and_with_a_failed_tpm(machines: Machines) -> None:
+    """It checked nothing without a kubeconfig, and named only the driver of the TPM."""
+    node = machines.power_on()
+
+    def doctor(tcti: str) -> dict[str, tuple[str, str]]:
+        flags = {
+            "kubeconfig": node.directory / "kubelet.conf",
+            "bootstrap-kubeconfig": node.bootstrap_kubeconfig,
+            "state-dir": node.state,
+            "node-name": node.name,
+            "provider-id": node.provider_id,
+            "tcti": tcti,
+            "output": "json",
+        }
+        done = subprocess.run(
+            [PLUGIN, "doctor", *(f"--{name}={value}" for name, value in flags.items())],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (1, "")
+        findings = json.loads(done.stdout)["findings"]
+        return {each["check"]: (each["detail"], each["remedy"]) for each in findings}
+
+    found = doctor(node.tpm.tcti)
+    wrong = {check for check, (_, remedy) in found.items() if remedy}
+    assert wrong == {"kubeconfig", "program", "certificate"}
+    assert found["kubeconfig"][1].startswith("before a join: run join")
+    assert "may create CSRs" in found["API server"][0]
+    with TpmRelay(node.tpm) as relay:
+        relay.on(None, refuse(RC_FAILURE), times=1000)
+        detail, remedy = doctor(relay.tcti)["TPM"]
+    assert detail.startswith("TpmInFailureMode: ")
+    assert "kubectl attestation replace" in remedy

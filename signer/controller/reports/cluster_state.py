@@ -11,8 +11,14 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from common.names import CLIENT_SIGNER
-from signer.clusters.connection_problem import CONNECTING, ConnectionProblem
-from signer.errors import MultipleClientSigners, PolicyConflict, PolicyInvalid, PolicyMissing
+from signer.clusters.connection_problem import CONNECTING, FORBIDDEN, ConnectionProblem
+from signer.errors import (
+    KubeconfigRefused,
+    MultipleClientSigners,
+    PolicyConflict,
+    PolicyInvalid,
+    PolicyMissing,
+)
 from signer.inventory.cluster_api.cluster import CLIENT_SIGNER_ANNOTATION, ClusterObject
 from signer.inventory.custom_resources.policy_object import SERVED
 from signer.inventory.replica_records.replica_leases import encode_states
@@ -141,14 +147,21 @@ def report_cluster(
 
 
 def add_expiry(report: ClusterReport, expiry: datetime | None, now: datetime) -> ClusterReport:
-    """Return a report with the expiry of the kubeconfig; a served Cluster shows it in advance."""
-    message = report.message
-    if report.served and expiry is not None and expiry - now < _EXPIRY_NOTICE:
-        message = (
-            f"the client certificate in the kubeconfig Secret expires on {expiry:%F}:"
-            f" run kubectl attestation kubeconfig {report.key}"
-        )
-    return replace(report, credential_expiry=expiry, message=message)
+    """Return a report with the expiry of the kubeconfig.
+
+    A served Cluster shows it in advance. After it, an API server only says that it does not know
+    the signer, so its answer is not shown.
+    """
+    state, message = report.state, report.message
+    if expiry is not None:
+        of_certificate = "the client certificate in the kubeconfig Secret"
+        command = f"run kubectl attestation kubeconfig {report.key}"
+        if report.served and expiry - now < _EXPIRY_NOTICE:
+            message = f"{of_certificate} expires on {expiry:%F}: {command}"
+        elif state == FORBIDDEN and expiry <= now:
+            state = KubeconfigRefused.reason
+            message = f"{of_certificate} expired on {expiry:%F}: {command}"
+    return replace(report, credential_expiry=expiry, state=state, message=message)
 
 
 def _not_opted_in(signers: frozenset[str]) -> tuple[str, str]:

@@ -250,6 +250,28 @@ def test_cluster_that_is_not_served_shows_the_cause_and_not_the_expiry() -> None
     assert [event[2] for event in fixture.events] == [SECRET_MISSING.message]
 
 
+@pytest.mark.parametrize(
+    ("left", "state", "message"),
+    [
+        (
+            timedelta(0),
+            "KubeconfigRefused",
+            "Secret expired on 2026-11-22: run kubectl attestation",
+        ),
+        (timedelta(days=1), "Forbidden", "apply workload-rbac.yaml"),
+    ],
+)
+def test_expired_kubeconfig_is_no_missing_permission(
+    left: timedelta, state: str, message: str
+) -> None:
+    """The API server answers 401, and an operator looked for a role."""
+    forbidden = ConnectionProblem(reason="Forbidden", message="apply workload-rbac.yaml")
+    fixture = ReporterFixture(problem=forbidden, expiry=NOW + left)
+    fixture.update()
+    [(_, reason, text, warning)] = fixture.events
+    assert (reason, message in text, warning) == (state, True, True)
+
+
 def test_problem_is_logged_and_becomes_one_event(caplog: pytest.LogCaptureFixture) -> None:
     fixture = ReporterFixture(problem=SECRET_MISSING)
     for _ in range(5):
