@@ -109,13 +109,14 @@ class DayTwo:
 
 @pytest.fixture
 def day_two(fleet: Fleet, machines: Machines, rules: Path, tmp_path: Path) -> Iterator[DayTwo]:
-    """Run a signer with policy objects, for one Cluster that has the Secrets of Cluster API."""
+    """Run a signer with policy objects and a kubeconfig of its own, for one Cluster."""
     tenant = fleet.first
     tenant.workload.start_controllers()
     admin = {"value": tenant.workload.admin_config.read_text(encoding="utf-8")}
     fleet.management.replace_secret(tenant.namespace, tenant.name, "kubeconfig", admin)
     opt_in(fleet, tenant)
     operator = Operator(fleet, fleet.management.admin_config)
+    assert operator.call("kubeconfig", cluster_of(tenant)).status == 0
     with (
         stored_policy(fleet, "production", of_cluster(tenant, **RULES)) as policy,
         Signer(fleet, tmp_path / "signer").use_policy_objects() as signer,
@@ -126,10 +127,10 @@ def day_two(fleet: Fleet, machines: Machines, rules: Path, tmp_path: Path) -> It
 
 def test_operator_finds_and_repairs_what_breaks(day_two: DayTwo) -> None:
     nodes = [join(day_two) for _ in range(5)]
-    accept_the_update_of_three_nodes_and_of_one(day_two, nodes[:3], nodes[3])
-    replace_a_dead_tpm(day_two, nodes[4])
     replace_an_expired_kubeconfig(day_two, nodes[0])
     start_a_stopped_signer(day_two, nodes[1])
+    accept_the_update_of_three_nodes_and_of_one(day_two, nodes[:3], nodes[3])
+    replace_a_dead_tpm(day_two, nodes[4])
     assert day_two.problems() == []
 
 
