@@ -36,7 +36,7 @@ class DeviceEndorsementKey:
 class DeviceAttestationKey:
     """The attestation key: a TPM2B_PUBLIC, and its certificate if the platform certified it.
 
-    `certificate` is the content of an NV index, as those of `DeviceEndorsementKey`.
+    `certificate` is the content of an NV index, as for `DeviceEndorsementKey`.
     """
 
     public: bytes

@@ -2,7 +2,7 @@
 
 A Secret is read again ten minutes after it was read, and sooner when its credential is refused,
 when the API server cannot be watched, or when its Cluster changes. It is not watched: a watch would
-need `list` on Secrets, and would read those of every tenant (docs/decisions/0030).
+need `list` on Secrets, and would read the Secrets of every tenant (docs/decisions/0030).
 """
 
 import logging

@@ -21,7 +21,7 @@ from signer.kube.transport.kubeconfig import Connection, parse_kubeconfig
 from signer.model import ClusterKey
 
 _MAX_KUBECONFIG: Final = 16 << 10
-"""Bytes; those that Cluster API writes have 6,000 at most."""
+"""Bytes. A kubeconfig that Cluster API writes has 6,000 at most."""
 
 
 def signer_kubeconfig_name(key: ClusterKey) -> str:

@@ -98,7 +98,7 @@ class ManagementCluster(ManagementCaches):
         self.namespace = namespace
         """The only namespace that is watched; empty for all."""
         self._notify = notify
-        # Apart from those of workload clusters, which may be hostile.
+        # Apart from the watches of workload clusters, which may be hostile.
         self._loop = EventLoop("management watches", TaskPool(_DISCOVERY_THREADS))
         self.state = StateCheck(time.monotonic)
         self._starter = WatchStarter(

@@ -1,7 +1,7 @@
 """Whether the management cluster still has the state that the caches show.
 
-After a restore of its etcd, versions of objects may have passed those that the caches know, and a
-watch goes on as if nothing had happened. A replica notices the restore by its own Lease, which it
+After a restore of its etcd, versions of objects may exceed the versions that the caches know, and
+a watch goes on as if nothing had happened. A replica notices the restore by its own Lease, which it
 alone writes. So verdicts wait from the moment when a connection is lost until the Lease was found
 as this replica wrote it. Source: docs/decisions/0058-restores-show-in-the-lease.md.
 """

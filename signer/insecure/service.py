@@ -132,7 +132,7 @@ class InsecureSigner:
             regarding = management.cluster_reference(found)
             management.warn(regarding, REASON, _SERVED, self._settings.now())
             self._announced.add(found.uid)
-        # The administrator's kubeconfig: the one of the attested signer may not sign for this one.
+        # The administrator's kubeconfig: that of the attested signer may not sign for this one.
         secret = self._secrets.read(key.namespace, admin_kubeconfig_name(key))
         connection = read_connection(secret, found)
         agent = self._settings.program

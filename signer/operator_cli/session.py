@@ -17,7 +17,7 @@ from signer.operator_cli.output import Column, Document, printable, render_docum
 _PROGRESS_AFTER: Final = 2.0
 """Seconds after which a command shows what it waits for, and between two such lines."""
 _NAMED: Final = 3
-"""Objects that are named of those that an interrupted command has written."""
+"""How many written objects an interrupted command names."""
 _YES: Final = frozenset({"y", "yes"})
 
 

@@ -144,7 +144,7 @@ class PlatformQueries:
     ) -> None:
         """Call `answered` with the provider ID when a query has ended.
 
-        `replicas` is the number of those that share the Clusters, 0 where it is not known.
+        `replicas` returns how many replicas share the Clusters, 0 where that is not known.
         """
         self._pool = pool
         self._platform_of = platform_of

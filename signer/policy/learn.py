@@ -113,7 +113,7 @@ def _last_issued(
 ) -> tuple[ClusterKey, Sequence[_IssuedRecord]]:
     """Return the Cluster, and the last record of each node.
 
-    The last one is that with the latest time: the log may be those of several replicas, one after
+    The last record has the latest time: the input may be the logs of several replicas, one after
     the other.
     """
     by_cluster: dict[ClusterKey, dict[str, _IssuedRecord]] = {}

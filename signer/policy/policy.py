@@ -244,7 +244,7 @@ class AttestationKeyRules:
 
     schemes: frozenset[str] = frozenset({"ecdsa-p256-sha256", "rsassa-2048-sha256"})
     certificate_authorities: tuple[str, ...] = ()
-    """As those of endorsement keys. A policy has one of the two."""
+    """Files, as for endorsement keys. A policy names authorities for one kind of keys only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,10 +97,10 @@ def sync_credential_list(
 ) -> Sequence[AttestationError]:
     """Bring a list up to date with the claims; return what an operator must know.
 
-    `names` are those of all nodes with a claim. They and `cached` are read after the list. An entry
-    that the list has already is changed only to what `live` reads: a cache may lack a certificate
-    that was published, or a ban that another replica has written into the list, a moment ago.
-    Raises what `publish_entries` raises.
+    `names` returns the names of all nodes with a claim. They and `cached` are read after the list.
+    An entry that the list has already is changed only to what `live` reads: a cache may lack a
+    certificate that was published, or a ban that another replica has written into the list, a
+    moment ago. Raises what `publish_entries` raises.
     """
     listed = lists.read()
     if listed is None:

@@ -61,7 +61,7 @@ class ActivePolicies:
         return self.policies.is_serving_only(key, self._labels_of(key))
 
     def replace(self, policies: PolicySet, anchors: Mapping[str, TrustAnchors]) -> None:
-        """Put all of these policies in force, and no others; `anchors` has those of each.
+        """Put all of these policies in force, and no others; `anchors` has the anchors of each.
 
         A policy that was in force before keeps its present trust anchors: `anchors` may be older.
         """

@@ -175,8 +175,8 @@ class ClusterAuthorities:
 def _require_secret_of_cluster(secret: Secret, cluster: ClusterKey) -> None:
     """Raise unless type and label say that the Secret is this Cluster's.
 
-    A Secret that has this name by chance, such as the one of a cert-manager Certificate, must not
-    sign for nodes.
+    A Secret that has this name by chance, such as the Secret of a cert-manager Certificate, must
+    not sign for nodes.
     """
     try:
         require_label_and_type(secret, cluster.name, AUTHORITY_TYPES)

@@ -1,7 +1,7 @@
 """The status of a KubeletAttestationPolicy: whether it is in force, and its Clusters.
 
 Replicas share the Clusters and the status. Each knows the states of its own Clusters, and reads
-those of the others from the status. It writes all of them, under the resourceVersion that it read.
+the other states from the status. It writes all states, under the resourceVersion that it read.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -215,7 +215,7 @@ def encode_holder(held_by: KeyHolder, *, since: datetime, now: datetime) -> dict
 
 
 def replacement_metadata(resource_version: str) -> dict[str, Any]:
-    """Return the metadata of a claim that replaces the one of this resourceVersion.
+    """Return the metadata of a claim that replaces the claim of this resourceVersion.
 
     An API server gives no new resourceVersion to an object that a write does not change, and K1 to
     K3 need every write to change it. So each write has the version that it replaces in an

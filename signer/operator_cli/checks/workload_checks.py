@@ -153,7 +153,7 @@ def name_of(cluster: ClusterObject) -> str:
 
 
 def _is_near_miss(annotation: str) -> bool:
-    """Return whether the annotation was probably meant to be the one of the opt-in."""
+    """Return whether the annotation was probably meant for the opt-in."""
     prefix, _, name = annotation.rpartition("/")
     is_ours = prefix == ANNOTATION_PREFIX.rstrip("/")
     return (is_ours and annotation != CLIENT_SIGNER_ANNOTATION) or name.replace(

@@ -78,9 +78,9 @@ def run(session: Session) -> int:
 def _registrations(
     body: KeyBody, new: PublicEndorsementKey, cluster: ClusterKey | None
 ) -> list[KeyRegistration]:
-    """Return those of the old key, or one for the node that holds it; all are of one Cluster.
+    """Return the registrations for the new key: those of the old one, or one for its node.
 
-    `cluster` is the one that the operator named, if any.
+    All are of one Cluster: `cluster`, if the operator named one.
     """
     entries = registrations_of(body)
     holder = holder_of(body)

@@ -1,7 +1,7 @@
 """Unknown TPMs that the signer recorded: which keys were offered for which Machines.
 
 No offer is proved. So a key that operators name must be whole: the holder of a stolen bootstrap
-token could make a key that begins as the one of the machine.
+token could make a key that begins as the machine's key does.
 """
 
 from collections.abc import Iterable, Sequence

@@ -9,8 +9,8 @@ from signer.verify.attestation.quoted_pcrs import Pcrs
 def describe_boot(pcrs: Pcrs, boot: MeasuredBoot | None, policy: Policy) -> MeasuredValues | None:
     """Return what the policy has lists for; `None` if it has no rule about the boot.
 
-    `pcrs` are the quoted values. No list has those that a vendor signs, nor that of PCR 6 where it
-    names the machine, so they are left out.
+    `pcrs` are the quoted values. No list has the values that a vendor signs, nor the value
+    of PCR 6 where it names the machine, so they are left out.
     """
     if policy.pcrs.mode is PcrMode.RECORD and policy.event_log is None:
         return None

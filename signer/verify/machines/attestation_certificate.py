@@ -69,7 +69,7 @@ _REASONS: Final[Mapping[type[AttestationError], type[AttestationError]]] = {
     EndorsementCertificateUntrusted: AttestationCertificateUntrusted,
     EndorsementCertificateOutOfDate: AttestationCertificateOutOfDate,
 }
-"""Reasons of a chain that is not valid, by those of an endorsement certificate's chain."""
+"""The error for each error that an endorsement certificate with the same chain would have."""
 
 
 def verify_presented_attestation_key(

@@ -1,7 +1,7 @@
 """Describes an unregistered endorsement key, for an operator who may approve it.
 
 It is no check. The requester chose every byte of the offer, and the offer does not prove that the
-requester has the TPM: an operator compares the digest with the one of the machine. Source:
+requester has the TPM: an operator compares the digest with that of the machine's key. Source:
 docs/decisions/0033-unknown-tpms-as-requests.md.
 """
 

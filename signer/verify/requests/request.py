@@ -62,7 +62,7 @@ def verify_requester(csr: Csr, kind: CsrKind, policy: Policy) -> Requester:
     """Verify usages (R2) and requester (R3).
 
     Raises:
-        UsagesNotAllowed: the usages are not exactly those of a kubelet.
+        UsagesNotAllowed: the usages are not exactly the usages of a kubelet.
         RequesterNotAllowed: neither a bootstrapper nor a node; for serving, not a node.
 
     """
@@ -76,7 +76,7 @@ def verify_requester(csr: Csr, kind: CsrKind, policy: Policy) -> Requester:
 
 
 def verify_usages(csr: Csr, expected: frozenset[str]) -> None:
-    """R2: verify that the request has these usages, and no other but the one of RSA keys.
+    """R2: verify that the request has these usages; for an RSA key it may have one more.
 
     Raises `UsagesNotAllowed`: it has other usages, or one of them twice.
     """
