@@ -4,6 +4,7 @@
 - A Mermaid diagram becomes a picture. Otherwise the browser would load a renderer from elsewhere.
   The renderer measures text in a narrow font, and browsers show it in a font that the machine has.
   So the text of the picture is smaller than the renderer wants it.
+- A long name in the first column of a table may break between its words.
 """
 
 import base64
@@ -16,6 +17,8 @@ import mmdr
 
 _LINK = re.compile(r"\[([^]]+)\]\(((?:\.\./)+[^)#]+)(?:#[^)]*)?\)")
 _DIAGRAM = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_NAME = re.compile(r"(?<=<tr>\n<td><code>)[\w.]+(?=</code>)")
+_BREAK = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[._])(?=\w)")
 _FONT_SIZE = re.compile(r"(?<=font-size:)\d+(?=px)")
 _SMALLER = 0.78
 _PICTURE = '<img alt="{title}" width="{width}" src="data:image/svg+xml;base64,{data}">'
@@ -37,6 +40,11 @@ def on_page_markdown(markdown: str, *, page: Any, **_: object) -> str:  # noqa: 
         )
 
     return _DIAGRAM.sub(lambda match: _draw(match[1]), _LINK.sub(replace, markdown))
+
+
+def on_page_content(content: str, **_: object) -> str:
+    """Return the HTML of a page for the site."""
+    return _NAME.sub(lambda name: _BREAK.sub("<wbr>", name[0]), content)
 
 
 def _draw(source: str) -> str:

@@ -10,7 +10,7 @@ import yaml
 
 _ROOT = Path(__file__).parents[2]
 _SCHEMA = re.compile(r"<!-- schema: (\S+) -->")
-_FIELD = '<code style="margin-left: {indent}em; word-break: normal">{name}</code>'
+_FIELD = '<code style="margin-left: {indent}em">{name}</code>'
 _LIMITS = ("enum", "default", "format", "pattern", "minimum", "maximum", "maxLength", "maxItems")
 
 
