@@ -9,7 +9,6 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from signer.model import AttestedNodeObject, Csr, credential_id
 from signer.policy.policy import UnknownCredential
 from tests.builders.reconciler import ReconcilerFixture
-from tests.builders.scenario import HOME, NODE
 
 KNOWN, COPIED = credential_id(b"known"), credential_id(b"copied")
 
@@ -32,9 +31,7 @@ def of_a_node(
 
 def claim_of(fixture: ReconcilerFixture) -> AttestedNodeObject:
     """Return the claim of the node."""
-    node = fixture.scenario.store.find_node(HOME, NODE)
-    assert node is not None
-    return node
+    return fixture.scenario.claim
 
 
 def issued(csr: Csr) -> str:

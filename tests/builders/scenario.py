@@ -380,6 +380,22 @@ class Scenario:
         )
         return held, node
 
+    @property
+    def claim(self) -> AttestedNodeObject:
+        """The AttestedNode of the node."""
+        node = self.store.find_node(self.cluster.key, NODE)
+        assert node is not None
+        return node
+
+    def change_claim(self, **changes: Any) -> None:
+        """Change the AttestedNode of the node."""
+        self.store.put_node(replace(self.claim, **changes))
+
+    def change_key(self, **changes: Any) -> None:
+        """Change the only EndorsementKey."""
+        [key] = self.store.keys.values()
+        self.store.put_key(replace(key, **changes))
+
     def put_key(self, name: str, **changes: Any) -> EndorsementKeyObject:
         """Store an EndorsementKey."""
         return self.store.put_key(stored_key(name, **changes))

@@ -7,7 +7,7 @@ from signer.model import AttestedNodeObject, BootState, MeasuredValues, TrustBas
 from signer.policy.policy import EventLogRules, PcrMode, PcrSignatureRules, Policy
 from signer.verify.attestation.measured_values import describe_boot
 from signer.verify.claimed_answer import make_claims
-from tests.builders.scenario import HOME, NODE, NOW, Scenario, unreleased
+from tests.builders.scenario import NOW, Scenario, unreleased
 from tests.fakes.claims import FakeClaimStore
 
 NO_RULES = EventLogRules(
@@ -24,9 +24,7 @@ def claim(scenario: Scenario) -> AttestedNodeObject:
     store = FakeClaimStore(store=scenario.store)
     certificate = unreleased(NOW + timedelta(days=7))
     make_claims(verified, scenario.context(), claims=store, certificate=certificate)
-    node = scenario.store.find_node(HOME, NODE)
-    assert node is not None
-    return node
+    return scenario.claim
 
 
 def with_pcrs(mode: PcrMode, *, allowed: bool) -> Scenario:

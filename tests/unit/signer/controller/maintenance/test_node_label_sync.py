@@ -45,18 +45,6 @@ def plan(scenario: Scenario, *, enabled: bool = True) -> Mapping[str, str | None
     return {key: value for _, change in changes for key, value in change.items()}
 
 
-def change_claim(scenario: Scenario, **changes: object) -> None:
-    """Change the AttestedNode of the node."""
-    [node] = scenario.store.nodes.values()
-    scenario.store.put_node(replace(node, **changes))  # type: ignore[arg-type] # any field
-
-
-def change_key(scenario: Scenario, **changes: object) -> None:
-    """Change the EndorsementKey of the node."""
-    [key] = scenario.store.keys.values()
-    scenario.store.put_key(replace(key, **changes))  # type: ignore[arg-type] # any field
-
-
 def test_node_with_a_claim_is_labeled() -> None:
     assert plan(claimed()) == LABELS
 
@@ -68,20 +56,20 @@ def test_label_says_the_basis_of_the_claim(basis: TrustBasis) -> None:
 
 def test_labels_say_policy_and_boot_state_of_the_last_attestation() -> None:
     scenario = claimed()
-    change_claim(scenario, policy="edge", boot_state=BootState.MISMATCH)
+    scenario.change_claim(policy="edge", boot_state=BootState.MISMATCH)
     assert plan(scenario) == {**LABELS, POLICY: "edge", BOOT_STATE: "Mismatch"}
 
 
 @pytest.mark.parametrize("name", ["", "p" * 64, "-edge", "edge.", "a/b"])
 def test_policy_whose_name_is_no_label_value_has_no_label(name: str) -> None:
     scenario = claimed()
-    change_claim(scenario, policy=name)
+    scenario.change_claim(policy=name)
     assert plan(scenario) == LABELS
 
 
 def test_longest_name_of_a_policy_is_a_label() -> None:
     scenario = claimed()
-    change_claim(scenario, policy="p" * 63)
+    scenario.change_claim(policy="p" * 63)
     assert plan(scenario)[POLICY] == "p" * 63
 
 
@@ -98,15 +86,15 @@ def test_labels_of_an_earlier_attestation_are_replaced() -> None:
 
 
 def _ban(scenario: Scenario) -> None:
-    change_key(scenario, banned=True)
+    scenario.change_key(banned=True)
 
 
 def _release(scenario: Scenario) -> None:
-    change_key(scenario, released_from=(Release(cluster=HOME, provider_id=None),))
+    scenario.change_key(released_from=(Release(cluster=HOME, provider_id=None),))
 
 
 def _take_key(scenario: Scenario) -> None:
-    change_key(scenario, held_by=scenario.holder(node_name="other"))
+    scenario.change_key(held_by=scenario.holder(node_name="other"))
 
 
 def _delete_key(scenario: Scenario) -> None:
@@ -118,7 +106,7 @@ def _delete_claim(scenario: Scenario) -> None:
 
 
 def _expire(scenario: Scenario) -> None:
-    change_claim(scenario, not_after=NOW - timedelta(seconds=1))
+    scenario.change_claim(not_after=NOW - timedelta(seconds=1))
 
 
 def _other_machine(scenario: Scenario) -> None:

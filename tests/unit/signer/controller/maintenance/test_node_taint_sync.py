@@ -17,23 +17,11 @@ def claimed(*, tainted: bool = False) -> Scenario:
     """Return a scenario with a claim whose node attests, and its Node."""
     scenario = Scenario()
     scenario.put_claim()
-    change_claim(scenario, credential_ids=("X509SHA256=1",), last_refusal=None)
+    scenario.change_claim(credential_ids=("X509SHA256=1",), last_refusal=None)
     scenario.inventory.nodes = [
         Node(name=NODE, provider_id=PROVIDER_ID, uid="uid-1", tainted=tainted)
     ]
     return scenario
-
-
-def change_claim(scenario: Scenario, **changes: object) -> None:
-    """Change the AttestedNode of the node."""
-    [node] = scenario.store.nodes.values()
-    scenario.store.put_node(replace(node, **changes))  # type: ignore[arg-type] # any field
-
-
-def change_key(scenario: Scenario, **changes: object) -> None:
-    """Change the EndorsementKey of the node."""
-    [key] = scenario.store.keys.values()
-    scenario.store.put_key(replace(key, **changes))  # type: ignore[arg-type] # any field
 
 
 def plan(scenario: Scenario, *, enabled: bool = True) -> list[bool]:
@@ -45,9 +33,9 @@ def plan(scenario: Scenario, *, enabled: bool = True) -> list[bool]:
 
 
 PROBLEMS: dict[str, Callable[[Scenario], None]] = {
-    "refused": lambda s: change_claim(s, last_refusal=REFUSAL),
-    "overdue": lambda s: change_claim(s, renewal_deadline=NOW - timedelta(seconds=1)),
-    "banned": lambda s: change_key(s, banned=True),
+    "refused": lambda s: s.change_claim(last_refusal=REFUSAL),
+    "overdue": lambda s: s.change_claim(renewal_deadline=NOW - timedelta(seconds=1)),
+    "banned": lambda s: s.change_key(banned=True),
 }
 
 
@@ -68,7 +56,7 @@ def test_taint_is_removed_when_the_node_attests_again() -> None:
 
 def test_taint_is_removed_when_the_policy_no_longer_has_it() -> None:
     scenario = claimed(tainted=True)
-    change_claim(scenario, last_refusal=REFUSAL)
+    scenario.change_claim(last_refusal=REFUSAL)
     assert plan(scenario, enabled=False) == [False]
 
 
@@ -78,8 +66,8 @@ def test_node_without_a_complete_claim_keeps_what_it_has(
 ) -> None:
     """It may be one from before the opt-in, or another TPM has taken its key."""
     scenario = claimed(tainted=tainted)
-    change_claim(scenario, last_refusal=REFUSAL)
-    change_key(scenario, held_by=None)
+    scenario.change_claim(last_refusal=REFUSAL)
+    scenario.change_key(held_by=None)
     assert plan(scenario) == []
     scenario.store.nodes.clear()
     assert plan(scenario) == []
@@ -88,7 +76,7 @@ def test_node_without_a_complete_claim_keeps_what_it_has(
 def test_nothing_changes_while_the_cluster_is_paused() -> None:
     """`clusterctl move` deletes the claims here."""
     scenario = claimed()
-    change_claim(scenario, last_refusal=REFUSAL)
+    scenario.change_claim(last_refusal=REFUSAL)
     assert plan(scenario) == [True]
     scenario.inventory.of = replace(scenario.inventory.of, paused=True)
     assert plan(scenario) == []

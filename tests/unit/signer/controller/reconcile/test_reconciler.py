@@ -193,8 +193,7 @@ def test_a_valid_answer_gets_a_certificate() -> None:
     assert stored.certificate is not None
     certificate = x509.load_pem_x509_certificate(stored.certificate)
     assert certificate.public_key() == fixture.scenario.kubelet_key.public_key()
-    node = fixture.scenario.store.find_node(HOME, NODE)
-    assert node is not None
+    node = fixture.scenario.claim
     assert node.not_after == certificate.not_valid_after_utc
     assert fixture.csrs.writes == ["Approved Attested", "certify"]
     assert fixture.claims.writes[0].startswith("create key")
@@ -223,8 +222,7 @@ def test_the_certificate_that_is_released_is_recorded_in_the_claim(
     stored = fixture.result(csr)
     assert stored.certificate is not None
     der = x509.load_pem_x509_certificate(stored.certificate).public_bytes(Encoding.DER)
-    node = fixture.scenario.store.find_node(HOME, NODE)
-    assert node is not None
+    node = fixture.scenario.claim
     assert node.credential_ids == (KNOWN, credential_id(der))
     (record,) = [r for r in caplog.records if r.getMessage() == "verdict"]
     fields = vars(record)["fields"]
@@ -284,9 +282,7 @@ def test_an_answer_with_an_unknown_certificate_is_denied_by_policy(
     assert fixture.reason(csr) == "Denied RequesterCredentialUnknown"
     assert [alarm["outcome"] for alarm in alarms(caplog)] == ["denied"]
     assert [m.event_only for m in fixture.machines] == [False, True]
-    node = fixture.scenario.store.find_node(HOME, NODE)
-    assert node is not None
-    assert node.credential_ids == (KNOWN,)
+    assert fixture.scenario.claim.credential_ids == (KNOWN,)
 
 
 def test_the_audit_record_of_a_certificate_says_what_was_attested(
@@ -298,8 +294,7 @@ def test_the_audit_record_of_a_certificate_says_what_was_attested(
     fixture.reconcile(fixture.file(fixture.scenario.answer_csr()))
     (record,) = [r for r in caplog.records if r.getMessage() == "verdict"]
     fields = vars(record)["fields"]
-    node = fixture.scenario.store.find_node(HOME, NODE)
-    assert node is not None
+    node = fixture.scenario.claim
     assert node.boot is not None
     assert fields["outcome"] == "issued"
     assert (fields["node"], fields["machine"]) == (NODE, fixture.scenario.machine.name)
@@ -350,10 +345,8 @@ def test_claims_are_written_before_the_approval() -> None:
 
 def other_exchanges_of_the_node(fixture: ReconcilerFixture) -> None:
     """Another exchange recorded a later certificate, with which the node has renewed since."""
-    node = fixture.scenario.store.find_node(HOME, NODE)
-    assert node is not None
     later = (credential_id(b"later"), credential_id(b"renewed"))
-    fixture.scenario.store.put_node(replace(node, credential_ids=later))
+    fixture.scenario.change_claim(credential_ids=later)
 
 
 def other_key(fixture: ReconcilerFixture) -> None:
@@ -401,9 +394,7 @@ def test_node_with_two_exchanges_gets_no_certificate_that_its_claim_does_not_nam
     else:
         assert stored.certificate is not None
         der = x509.load_pem_x509_certificate(stored.certificate).public_bytes(Encoding.DER)
-        node = fixture.scenario.store.find_node(HOME, NODE)
-        assert node is not None
-        assert credential_id(der) in node.credential_ids
+        assert credential_id(der) in fixture.scenario.claim.credential_ids
 
 
 def test_without_an_authority_nothing_is_claimed() -> None:

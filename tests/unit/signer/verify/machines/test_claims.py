@@ -345,8 +345,7 @@ class _AlwaysLosing(FakeClaimStore):
 
 def test_k2_claim_names_the_machine_and_its_uid(scenario: Scenario) -> None:
     make(scenario)
-    node = scenario.store.find_node(HOME, NODE)
-    assert node is not None
+    node = scenario.claim
     assert (node.machine_name, node.machine_uid) == ("machine-1", "machine-uid-1")
 
 
@@ -355,9 +354,7 @@ def test_k2_claim_of_a_pool_member_names_no_machine(scenario: Scenario) -> None:
     verified = scenario.verify_answer()
     member = replace(verified.machine, name="pool-1", is_pool_member=True)
     make(scenario, verified=replace(verified, machine=member))
-    node = scenario.store.find_node(HOME, NODE)
-    assert node is not None
-    assert (node.machine_name, node.machine_uid) == ("", "")
+    assert (scenario.claim.machine_name, scenario.claim.machine_uid) == ("", "")
 
 
 # One TPM, several node names: what a crash or a move leaves must not free the key

@@ -58,9 +58,7 @@ def claim(
 
 def recorded(scenario: Scenario) -> tuple[str, ...]:
     """Return the IDs in the AttestedNode of the node."""
-    node = scenario.store.find_node(HOME, NODE)
-    assert node is not None
-    return node.credential_ids
+    return scenario.claim.credential_ids
 
 
 UNDECIDED: dict[str, tuple[str, AttestedNodeObject | None]] = {
@@ -345,12 +343,10 @@ def test_k4_offer_is_compared_with_the_list_before_an_alarm() -> None:
 def test_claim_with_other_certificates_is_newer_also_if_clocks_differ() -> None:
     """Another replica, whose clock is ahead, wrote the present claim."""
     scenario = renewal(A, A)
-    node = scenario.store.find_node(HOME, NODE)
-    assert node is not None
     ahead = NOW + timedelta(minutes=1)
-    scenario.store.put_node(replace(node, last_attested=ahead))
+    scenario.change_claim(last_attested=ahead)
     for _ in range(2):
         assert claim(scenario).node.last_attested == ahead + timedelta(seconds=1)
     last = datetime.max.replace(tzinfo=UTC, microsecond=0)
-    scenario.store.put_node(replace(node, last_attested=last))
+    scenario.change_claim(last_attested=last)
     assert claim(scenario).node.last_attested >= last
