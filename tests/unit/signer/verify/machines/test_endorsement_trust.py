@@ -15,7 +15,7 @@ from tests.fakes.inventory import AllRegistrations
 from tests.fakes.platforms import RULES
 
 OTHER = endorsement_key()
-Change = Callable[[Scenario], None]
+Change = Callable[[Scenario], object]
 
 
 def scenario_of(trust: TrustMode, *records: RegisteredKey) -> Scenario:
@@ -31,43 +31,83 @@ def own(scenario: Scenario) -> RegisteredKey:
     return record_of(scenario.ek)
 
 
-@pytest.mark.parametrize("trust", [TrustMode.REGISTERED, TrustMode.FIRST_USE])
-def test_e2_a_registered_key_is_trusted(trust: TrustMode) -> None:
-    """One of several records is enough, and the basis is the record."""
-    scenario = scenario_of(trust)
-    scenario.change_machine(registered_keys=(record_of(OTHER), own(scenario)))
-    scenario.verify_offer()
-    assert scenario.verify_answer().holder.basis is TrustBasis.REGISTERED
-
-
-def test_e2_a_record_that_names_the_key_is_enough_if_another_is_unreadable() -> None:
-    """One record that names the key is sufficient."""
-    scenario = scenario_of(TrustMode.REGISTERED)
-    scenario.change_machine(
-        registered_keys=(own(scenario),), registered_keys_error="infrastructure object: no PEM"
-    )
-    assert scenario.verify_answer().holder.basis is TrustBasis.REGISTERED
-
-
 def registered(**changes: Any) -> Registration:  # noqa: ANN401 - its fields
     """Register for this Cluster."""
     registration = Registration(cluster=HOME, provider_id=None, machine_name=None, node_name=None)
     return replace(registration, **changes)
 
 
-FITTING: dict[str, Registration] = {
-    "by provider ID": registered(provider_id=PROVIDER_ID),
-    "by Machine": registered(machine_name="machine-1"),
-    "by node name": registered(node_name=NODE),
-    "by all": registered(provider_id=PROVIDER_ID, machine_name="machine-1", node_name=NODE),
+def by_operator(**entry: Any) -> Change:  # noqa: ANN401 - fields of a registration
+    """Let the registration of an operator be the only record."""
+
+    def change(scenario: Scenario) -> None:
+        scenario.change_machine(registered_keys=())
+        scenario.put_key(key_name(scenario.ek), registered_for=(registered(**entry),))
+
+    return change
+
+
+def other_key(*, holds: bool = False, **entry: Any) -> Change:  # noqa: ANN401 - of a registration
+    """Register another key, also where the index of the inventory returns all registrations."""
+
+    def change(scenario: Scenario) -> None:
+        if holds:
+            scenario.put_claim()
+        scenario.inventory = AllRegistrations(of=scenario.cluster, store=scenario.store)
+        scenario.put_key(key_name(OTHER), registered_for=(registered(**entry),))
+
+    return change
+
+
+def both_keys(scenario: Scenario) -> None:
+    """Register two keys for the name."""
+    for key in (OTHER, scenario.ek):
+        scenario.put_key(key_name(key), registered_for=(registered(node_name=NODE),))
+
+
+ALL_NAMES = {"provider_id": PROVIDER_ID, "machine_name": "machine-1", "node_name": NODE}
+RECORDED: dict[str, Change] = {
+    "one of several records": lambda s: s.change_machine(
+        registered_keys=(record_of(OTHER), own(s))
+    ),
+    "a record beside one that is unreadable": lambda s: s.change_machine(
+        registered_keys_error="infrastructure object: no PEM"
+    ),
+    **{f"registered by {name}": by_operator(**{name: ALL_NAMES[name]}) for name in ALL_NAMES},
+    "registered by all names": by_operator(**ALL_NAMES),
+    # The holder of a name keeps it: the next TPM is registered ahead.
+    "its name, registered for another Machine": other_key(
+        holds=True, machine_name="machine-2", node_name=NODE
+    ),
+    "its name, registered for another provider ID": other_key(
+        holds=True, provider_id="metal://rack-9", node_name=NODE
+    ),
+    "its name, registered alone": other_key(holds=True, node_name=NODE),
+    "another name, registered": other_key(node_name="node-2.example"),
+    "a Machine that is called as its node": other_key(machine_name=NODE),
+    # Machine and operator name two TPMs: any record will do.
+    "its name and Machine, registered": other_key(machine_name="machine-1", node_name=NODE),
+    "its name and provider ID, registered": other_key(provider_id=PROVIDER_ID, node_name=NODE),
+    "its name, registered for two keys": both_keys,
+    # What stops a first use stops no registered key.
+    "a node requests": lambda s: s.as_node(),
+    "the Machine has a nodeRef": lambda s: s.change_machine(node_ref=NODE),
+    "the Machine has another nodeRef": lambda s: s.change_machine(node_ref="other"),
+    "the Node exists": lambda s: s.inventory.nodes.append(Node(name=NODE, provider_id=PROVIDER_ID)),
+    "another Node has the provider ID": lambda s: s.inventory.nodes.append(
+        Node(name="other", provider_id=PROVIDER_ID)
+    ),
+    "another token": lambda s: setattr(s, "username", "system:bootstrap:zzzzzz"),
+    "no token": lambda s: setattr(s, "username", "alice"),
 }
 
 
-@pytest.mark.parametrize("entry", FITTING.values(), ids=FITTING)
-def test_e2_an_operators_registration_is_a_record(entry: Registration) -> None:
-    """Whatever names the Machine."""
-    scenario = scenario_of(TrustMode.REGISTERED)
-    scenario.put_key(key_name(scenario.ek), registered_for=(entry,))
+@pytest.mark.parametrize("trust", [TrustMode.REGISTERED, TrustMode.FIRST_USE])
+@pytest.mark.parametrize("change", RECORDED.values(), ids=RECORDED)
+def test_e2_record_of_the_key_is_the_basis(change: Change, trust: TrustMode) -> None:
+    scenario = scenario_of(trust)
+    scenario.change_machine(registered_keys=(own(scenario),))
+    change(scenario)
     scenario.verify_offer()
     assert scenario.verify_answer().holder.basis is TrustBasis.REGISTERED
 
@@ -95,27 +135,6 @@ def test_e2_node_with_a_claim_comes_back_with_the_entry_credential() -> None:
     assert scenario.verify_answer().holder.basis is TrustBasis.FIRST_USE
 
 
-UNSAFE: dict[str, Change] = {
-    "the requester is a node": lambda s: s.as_node(),
-    "the Machine has a nodeRef": lambda s: s.change_machine(node_ref=NODE),
-    "the Machine has another nodeRef": lambda s: s.change_machine(node_ref="other"),
-    "the Node exists": lambda s: s.inventory.nodes.append(Node(name=NODE, provider_id=PROVIDER_ID)),
-    "another Node has the provider ID": lambda s: s.inventory.nodes.append(
-        Node(name="other", provider_id=PROVIDER_ID)
-    ),
-    "another token": lambda s: setattr(s, "username", "system:bootstrap:zzzzzz"),
-    "no token": lambda s: setattr(s, "username", "alice"),
-}
-
-
-@pytest.mark.parametrize("change", UNSAFE.values(), ids=UNSAFE)
-def test_e2_conditions_of_a_first_use_do_not_stop_a_registered_key(change: Change) -> None:
-    scenario = scenario_of(TrustMode.FIRST_USE)
-    scenario.change_machine(registered_keys=(own(scenario),))
-    change(scenario)
-    assert scenario.verify_answer().holder.basis is TrustBasis.REGISTERED
-
-
 def test_e2_after_the_first_claim_the_claim_binds() -> None:
     """A renewal, with Node and nodeRef there."""
     scenario = scenario_of(TrustMode.FIRST_USE)
@@ -124,60 +143,6 @@ def test_e2_after_the_first_claim_the_claim_binds() -> None:
     scenario.change_machine(node_ref=NODE)
     scenario.inventory.nodes.append(Node(name=NODE, provider_id=PROVIDER_ID))
     assert scenario.verify_answer().holder.basis is TrustBasis.FIRST_USE
-
-
-NAMED: dict[str, Registration] = {
-    "for another Machine": registered(machine_name="machine-2", node_name=NODE),
-    "for another provider ID": registered(provider_id="metal://rack-9", node_name=NODE),
-    "by node name alone": registered(node_name=NODE),
-}
-
-
-@pytest.mark.parametrize("entry", NAMED.values(), ids=NAMED)
-def test_e2_holder_of_a_name_keeps_it(entry: Registration) -> None:
-    """Registering the next TPM ahead does not stop the one that still serves."""
-    scenario = Scenario()
-    scenario.put_claim()
-    scenario.put_key(key_name(OTHER), registered_for=(entry,))
-    scenario.verify_offer()
-    assert scenario.verify_answer().holder.basis is TrustBasis.REGISTERED
-
-
-def test_e2_a_registration_of_another_name_concerns_no_other_node() -> None:
-    scenario = Scenario()
-    scenario.inventory = AllRegistrations(of=scenario.cluster, store=scenario.store)
-    scenario.put_key(key_name(OTHER), registered_for=(registered(node_name="node-2.example"),))
-    assert scenario.verify_answer().holder.basis is TrustBasis.REGISTERED
-
-
-def test_e2_a_machine_may_be_called_as_another_ones_node() -> None:
-    """Whose key is registered for the Machine of that name, and not for the node name."""
-    scenario = Scenario()
-    scenario.put_key(key_name(OTHER), registered_for=(registered(machine_name=NODE),))
-    assert scenario.verify_answer().holder.basis is TrustBasis.REGISTERED
-
-
-@pytest.mark.parametrize(
-    "entry",
-    [
-        registered(machine_name="machine-1", node_name=NODE),
-        registered(provider_id=PROVIDER_ID, node_name=NODE),
-    ],
-)
-def test_e2_a_name_that_was_given_to_this_machine_is_claimed_by_any_registered_key(
-    entry: Registration,
-) -> None:
-    """The Machine's annotation and an operator name two TPMs: any record will do, as ever."""
-    scenario = Scenario()
-    scenario.put_key(key_name(OTHER), registered_for=(entry,))
-    assert scenario.verify_answer().holder.basis is TrustBasis.REGISTERED
-
-
-def test_e2_of_several_keys_for_a_name_any_claims_it() -> None:
-    scenario = Scenario()
-    for key in (OTHER, scenario.ek):
-        scenario.put_key(key_name(key), registered_for=(registered(node_name=NODE),))
-    assert scenario.verify_answer().holder.basis is TrustBasis.REGISTERED
 
 
 def platform_scenario(*names: str, trust: TrustMode = TrustMode.REGISTERED) -> Scenario:
