@@ -21,6 +21,7 @@ from signer.policy.load import load_spec
 from signer.policy.policy import BANKS, RefusedPolicy
 
 _HEX: Final = re.compile(r"(?:[0-9A-Fa-f]{2})+")
+_INDEX: Final = re.compile(r"[0-9]{1,2}")
 _COMPUTED_BANK: Final = "sha256"
 """The bank of compute-pcrs, which names none."""
 _FORMS: Final = "what Bottlerocket's pcrsys, compute-pcrs or `systemd-measure calculate` prints"
@@ -41,11 +42,11 @@ class Import:
     """All values that the policy has because of imports of this vendor."""
     added: Values
     superseded: Values
-    """Those that now have an end."""
+    """Those that get an end."""
     removed: Values
     """Those whose end has passed."""
-    left_out: frozenset[int]
-    """Predicted PCRs for which the policy has no list."""
+    left_out: frozenset[tuple[str, ...]]
+    """Banks and numbers of predicted PCRs for which the policy has no list."""
 
 
 def read_predictions(data: bytes) -> Values:
@@ -60,15 +61,18 @@ def read_predictions(data: bytes) -> Values:
     return values
 
 
-def import_values(
+def import_values(  # noqa: PLR0913 - each by name
     reviewed: ReviewedPolicy,
     recorded: Values,
     predicted: Values,
     *,
+    others: Values,
     now: datetime,
     until: datetime,
 ) -> Import:
     """Return the policy with the predicted values, and with an end for those of former imports.
+
+    `others` are the values of imports of other vendors, which do not end.
 
     Raises `PredictionsInvalid`: the policy lists none of the PCRs, or lists a value that would end
     for another PCR or other Machines too, or would be invalid.
@@ -78,10 +82,11 @@ def import_values(
     if not fitting:
         raise PredictionsInvalid("the policy allows no values of a predicted PCR in this bank")
     present = frozenset(Value(w, digest) for w, digests in lists.items() for digest in digests)
-    recorded &= present
-    former, ended = recorded - fitting, reviewed.ended(now)
+    former, ended = (recorded & present) - fitting - others, reviewed.ended(now)
     removed = frozenset(value for value in former if value.digest in ended)
-    superseded, added = former - removed, fitting - present
+    ends = {digest.hex() for digest in reviewed.policy.pcrs.until}
+    superseded = frozenset(value for value in former if value.digest not in ends)
+    added = fitting - present
     spec = _without(reviewed.spec, removed)
     for value in added:
         digests = _list_of(spec, value)
@@ -93,15 +98,15 @@ def import_values(
         )
     set_end(spec, _digests(removed) - listed_digests(spec), None)
     set_end(spec, _digests(fitting), None)
-    set_end(spec, _without_end(spec, superseded), until)
+    set_end(spec, _digests(superseded), until)
     _require_valid(reviewed.policy.name, spec)
     return Import(
         spec=spec,
-        recorded=added | (recorded & fitting) | superseded,
+        recorded=added | (fitting & (recorded | others)) | (former - removed),
         added=added,
         superseded=superseded,
         removed=removed,
-        left_out=frozenset(int(value.where[1]) for value in predicted - fitting),
+        left_out=frozenset(value.where for value in predicted - fitting),
     )
 
 
@@ -122,7 +127,7 @@ def _values(document: Mapping[str, object]) -> Iterable[Value]:
         for index, banks in strict_json.take_object(document["pcrs"]).items():
             for bank, digests in strict_json.take_object(banks).items():
                 for digest in strict_json.take_array(digests):
-                    yield _value(bank, int(index) if index.isdecimal() else None, digest)
+                    yield _value(bank, int(index) if _INDEX.fullmatch(index) else None, digest)
 
 
 def _value(bank: str, index: object, digest: object) -> Value:
@@ -148,11 +153,6 @@ def _without(spec: Mapping[str, Any], values: Values) -> dict[str, Any]:
         digests = _list_of(changed, value)
         digests[:] = [digest for digest in digests if digest.lower() != value.digest]
     return changed
-
-
-def _without_end(spec: Mapping[str, Any], values: Values) -> frozenset[str]:
-    ends = {each["value"].lower() for each in spec["pcrs"].get("until") or ()}
-    return _digests(values) - ends
 
 
 def _digests(values: Collection[Value]) -> frozenset[str]:

@@ -42,17 +42,21 @@ _SIGN: Final = (
 
 def run(session: Session) -> int:
     """Verify the signature, show what changes, ask, and write the policy."""
+    until = session.arguments.until or session.now.replace(microsecond=0) + _FORMER
+    if until <= session.now:
+        raise InputInvalid("--until must be today or later")
     predicted, vendor = _read_signed(session)
     require_policy_objects(session)
     body, reviewed = _choose_policy(session)
     annotation = body["metadata"].get("annotations", {}).get(IMPORTED_PCRS_ANNOTATION, "{}")
     imports = _read_imports(annotation)
-    until = session.arguments.until or session.now.replace(microsecond=0) + _FORMER
+    others = (values for key, values in imports.items() if key != vendor)
     try:
         done = import_values(
             reviewed,
             imports.get(vendor, frozenset()),
             predicted,
+            others=frozenset().union(*others),
             now=session.now,
             until=until,
         )
@@ -144,6 +148,6 @@ def _describe(done: Import, until: str) -> str:
     )
     lines = [f"  {what}: {value}\n" for what, values in changes for value in sorted(values)]
     if done.left_out:
-        indices = ", ".join(map(str, sorted(done.left_out)))
-        lines.append(f"  left out, since the policy has no list for them: PCR {indices}\n")
+        places = ", ".join(sorted(map(":".join, done.left_out)))
+        lines.append(f"  left out, since the policy has no list for it: {places}\n")
     return "".join(lines)

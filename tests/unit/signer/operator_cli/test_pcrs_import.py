@@ -2,6 +2,7 @@
 
 import base64
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ def test_predictions_are_imported_and_remembered(
     assert pcrs["allowed"] == {"sha256": {"4": [OWN, FIRST]}}
     assert imports == {fingerprint(key.public_key()): {"sha256": {"4": [FIRST]}}}
     assert f"  added: sha256:4 {FIRST}\n" in shown.complaint
-    assert "no list for them: PCR 9\n" in shown.complaint
+    assert "no list for it: sha256:9\n" in shown.complaint
     assert "These values are for: every other Cluster.\n" in shown.complaint
 
 
@@ -182,6 +183,12 @@ def test_policy_without_a_list_of_the_pcrs_is_refused(
     put_policy(management, selection={"sha256": [7]}, allowed={"sha256": {"7": [OWN]}})
     with pytest.raises(Rejected, match="KubeletAttestationPolicy p: the policy allows no values"):
         pcrs_import.run(console(management, tmp_path).session())
+
+
+def test_end_must_not_have_passed(management: FakeCluster, tmp_path: Path) -> None:
+    shown = console(management, tmp_path, until=datetime(2026, 11, 22, tzinfo=UTC))
+    with pytest.raises(InputInvalid, match="--until must be today or later"):
+        pcrs_import.run(shown.session())
 
 
 def test_annotation_that_cannot_be_read_is_named(management: FakeCluster, tmp_path: Path) -> None:

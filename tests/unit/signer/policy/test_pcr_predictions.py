@@ -53,9 +53,12 @@ def policy(*digests: str, **changes: Any) -> ReviewedPolicy:  # noqa: ANN401 - k
 
 
 def imported(
-    reviewed: ReviewedPolicy, recorded: frozenset[Value], *digests: str, now: datetime = NOW
+    reviewed: ReviewedPolicy,
+    recorded: frozenset[Value],
+    *digests: str,
+    others: frozenset[Value] = frozenset(),
 ) -> Import:
-    return import_values(reviewed, recorded, pcr_4(*digests), now=now, until=UNTIL)
+    return import_values(reviewed, recorded, pcr_4(*digests), others=others, now=NOW, until=UNTIL)
 
 
 def allowed(done: Import) -> list[str]:
@@ -78,6 +81,7 @@ def test_files_of_all_programs_are_read(form: str) -> None:
         (b'{"pcrs":[],"pcrs":[]}', "repeats a name"),
         (b'{"pcrs":{"4":{"sha1":["' + b"aa" * 20 + b'"]}}}', "a bank that no policy can have"),
         (b'{"pcrs":{"24":{"sha256":["' + OLD.encode() + b'"]}}}', "PCR numbers from 0 to 23"),
+        (b'{"pcrs":{"' + b"9" * 5000 + b'":{"sha256":["aa"]}}}', "PCR numbers from 0 to 23"),
         (b'{"pcrs":{"-1":{"sha256":["' + OLD.encode() + b'"]}}}', "PCR numbers from 0 to 23"),
         (b'{"pcrs":{"4":{"sha256":["aa"]}}}', "the size of their bank"),
         (b'{"pcrs":{"4":{"sha256":["zz"]}}}', "does not match its grammar"),
@@ -112,10 +116,19 @@ def test_value_that_the_policy_had_belongs_to_no_import() -> None:
     assert done.spec == policy(OWN).spec
 
 
+def test_value_that_another_vendor_predicts_as_well_does_not_end() -> None:
+    done = imported(policy(OLD), pcr_4(OLD), NEW, others=pcr_4(OLD))
+    assert "until" not in done.spec["pcrs"]
+    assert done.recorded == pcr_4(NEW)
+    again = imported(policy(OLD), frozenset(), OLD, others=pcr_4(OLD))
+    assert again.recorded == pcr_4(OLD)
+
+
 def test_end_of_a_superseded_value_does_not_move() -> None:
     ends = [{"value": OLD, "time": "2026-12-01T00:00:00Z"}]
     done = imported(policy(OLD, NEW, until=ends), pcr_4(OLD, NEW), LATER)
     assert done.spec["pcrs"]["until"] == [*ends, {"value": NEW, "time": END}]
+    assert (done.superseded, done.recorded) == (pcr_4(NEW), pcr_4(OLD, NEW, LATER))
 
 
 def test_value_that_has_ended_is_removed_by_the_next_import() -> None:
@@ -138,8 +151,11 @@ def test_value_that_an_operator_withdrew_is_no_longer_recorded() -> None:
 
 def test_predictions_for_other_pcrs_are_left_out() -> None:
     predicted = pcr_4(NEW) | {Value(("sha256", "9"), OLD), Value(("sha384", "4"), SHA384)}
-    done = import_values(policy(OWN), frozenset(), predicted, now=NOW, until=UNTIL)
-    assert (done.added, done.left_out) == (pcr_4(NEW), frozenset({4, 9}))
+    done = import_values(
+        policy(OWN), frozenset(), predicted, others=frozenset(), now=NOW, until=UNTIL
+    )
+    assert done.added == pcr_4(NEW)
+    assert done.left_out == frozenset({("sha256", "9"), ("sha384", "4")})
 
 
 @pytest.mark.parametrize(
