@@ -46,6 +46,7 @@ from signer.kube.decode import Json, Source
 from signer.kube.transport.kubeconfig import parse_kubeconfig
 from signer.model import Csr
 from signer.policy.load import PolicyFileInvalid, load_policies
+from signer.policy.pcr_predictions import PredictionsInvalid, read_predictions
 from signer.verify.x509.trust_anchors import load_trust_anchors
 from tests.builders import certificates, kube_objects
 from tests.builders.scenario import NOW, Scenario
@@ -273,7 +274,7 @@ def _further_bodies() -> list[bytes]:
         "nodeName": "node-1",
         "requester": "system:bootstrap:abcdef",
         "firstSeen": "2026-11-21T09:30:00Z",
-        "certificate": {"status": "Trusted", "manufacturer": "NTC", "model": "m"},
+        "certificate": {"status": "Trusted", "manufacturer": "NTC", "certifiedFor": "m"},
     }
     requested = {"clusterName": "blue", "machineUID": "u", "providerID": "a://1", "keys": [offered]}
     policy, *_ = yaml.safe_load_all(_policy_files()[1])
@@ -340,6 +341,24 @@ def _authorities() -> list[bytes]:
     return [root.certificate.public_bytes(Encoding.PEM) + b"\0" + key]
 
 
+def _predictions(data: bytes) -> None:
+    for value in read_predictions(data):
+        bank, index = value.where
+        assert bank in {"sha256", "sha384", "sha512"}
+        assert 0 <= int(index) < 24
+        assert bytes.fromhex(value.digest).hex() == value.digest
+
+
+def _prediction_files() -> list[bytes]:
+    value = "ab" * 32
+    documents: list[Json] = [
+        {"pcrs": {"4": {"sha256": [value], "sha384": [value[:32] * 3]}}},
+        {"pcrs": [{"id": 4, "value": value, "events": [{"pcr": 4, "hash": value}]}]},
+        {"sha256": [{"phase": "enter-initrd", "pcr": 11, "hash": value}]},
+    ]
+    return [json.dumps(document).encode() for document in documents]
+
+
 TARGETS = (
     Target(
         name="trust-anchors",
@@ -368,6 +387,13 @@ TARGETS = (
         seeds=_policy_files,
         errors=(PolicyFileInvalid,),
         form=Form.YAML,
+    ),
+    Target(
+        name="pcr-predictions",
+        run=_predictions,
+        seeds=_prediction_files,
+        errors=(PredictionsInvalid,),
+        form=Form.JSON,
     ),
     Target(name="key-records", run=_key_annotation, seeds=_annotations, form=Form.PEM),
     Target(
