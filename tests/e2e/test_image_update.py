@@ -19,13 +19,15 @@ def test_node_stays_in_the_cluster_with_each_image_that_the_vendor_signs(
             for sections in (image(b"kernel 1"), image(b"kernel 2")):
                 joined.kubelet.stop()
                 boot(node, sections, vendor.sign(sections))
+                renewed = joined.renew()
                 joined.start_kubelet()
-                joined.wait_until_used(joined.renew())
+                joined.wait_until_used(renewed)
             known = joined.certificate()
             boot(node, image(b"rootkit"), vendor.sign(image(b"kernel 2")))
             call = node.call("renew", "--kubeconfig", str(node.kubeconfig()))
             assert "PcrPolicyMismatch" in call.complaint
             assert joined.certificate() == known
     node.settings = settings
+    renewed = joined.renew()
     joined.restart_kubelet()
-    joined.wait_until_used(joined.renew())
+    joined.wait_until_used(renewed)
