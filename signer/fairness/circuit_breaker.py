@@ -11,9 +11,10 @@ cause, because that requester could then stop the calls of all others.
 from enum import Enum
 from typing import Final
 
+from signer.fairness.backoff import Backoff
+
 _MAX_FAILED_CALLS: Final = 3
-_INITIAL_OPEN_SECONDS: Final = 2.0
-_MAX_OPEN_SECONDS: Final = 60.0
+_OPEN: Final = Backoff(initial=2.0, maximum=60.0)
 
 
 class BreakerState(Enum):
@@ -58,7 +59,6 @@ class CircuitBreaker:
         # Calls that began before the breaker opened end while it is open: they prove nothing new.
         if self.state(now) is BreakerState.OPEN or self._failed_calls < _MAX_FAILED_CALLS:
             return False
-        pause = _INITIAL_OPEN_SECONDS * 2.0 ** min(self._times_opened, 16)
+        self.retry_at = now + _OPEN.delay(self._times_opened, 0.0)
         self._times_opened += 1
-        self.retry_at = now + min(pause, _MAX_OPEN_SECONDS)
         return True
