@@ -7,7 +7,7 @@ makes the whole object unreadable (`ValueError`): an API server that validates i
 never sends one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from threading import Lock
 from typing import Annotated, Any, Final, TypeVar
@@ -69,6 +69,11 @@ def decode(source: Source, shape: type[T]) -> T:
         return _decoder(shape).decode(source)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
+
+
+def read_as(shape: type[T]) -> Callable[[Source], T]:
+    """Return a function that decodes a value of a type, as `decode` does."""
+    return lambda source: decode(source, shape)
 
 
 def object_key(source: Source) -> str:

@@ -5,7 +5,7 @@ from typing import Annotated, Protocol
 
 import msgspec
 
-from signer.kube.decode import MAX_ENTRIES, Fields, MaybeText, Source, decode
+from signer.kube.decode import MAX_ENTRIES, Fields, MaybeText, read_as
 from signer.kube.resources import Kind, Resource, build_path
 from signer.kube.transport.client import Response
 
@@ -65,7 +65,7 @@ def _served_versions(reader: Reader, group: str) -> Iterable[str]:
     response = reader.find(build_path("apis", group))
     if response is None:
         return ()
-    served = response.read(_read_group)
+    served = response.read(read_as(_ApiGroup))
     versions = (served.preferred_version, *(served.versions or ()))
     names = ((v.group_version or "").rpartition("/")[2] for v in versions)
     return dict.fromkeys(name for name in names if name)
@@ -77,15 +77,7 @@ def _resources_of_version(reader: Reader, group: str, version: str) -> dict[str,
         return {}
     return {
         found.kind: Resource(group, version, found.kind, found.name, found.namespaced)
-        for found in response.read(_read_resources).resources or ()
+        for found in response.read(read_as(_ResourceList)).resources or ()
         # A name with a slash is a subresource.
         if found.kind and found.name and "/" not in found.name
     }
-
-
-def _read_group(source: Source) -> _ApiGroup:
-    return decode(source, _ApiGroup)
-
-
-def _read_resources(source: Source) -> _ResourceList:
-    return decode(source, _ResourceList)

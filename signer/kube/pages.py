@@ -8,7 +8,7 @@ from typing import Annotated, Final, Protocol, TypeVar
 import msgspec
 
 from common.errors import ApiServerUnavailable
-from signer.kube.decode import Fields, MaybeText, Source, decode, object_key
+from signer.kube.decode import Fields, MaybeText, Source, object_key, read_as
 from signer.kube.transport.client import Expired, PageTooLarge, Response
 
 V = TypeVar("V")
@@ -95,7 +95,7 @@ class Pager:
         Raises `ApiServerUnavailable` when it cannot be read, and when it is empty although the list
         continues: a list of such pages would have no end, and no limit on objects would notice.
         """
-        page = response.read(_read_page)
+        page = response.read(read_as(Page))
         self._continue = page.metadata.continue_ or None
         if self._continue is not None and not page.items:
             raise ApiServerUnavailable("the API server's list continues after an empty page")
@@ -163,7 +163,3 @@ def _name_of(item: Source) -> str:
         return object_key(item)
     except ValueError:
         return "(without a name)"
-
-
-def _read_page(source: Source) -> Page:
-    return decode(source, Page)

@@ -20,7 +20,7 @@ from common.errors import ApiServerUnavailable
 from common.formats.strict_json import format_time
 from signer.inventory.cluster_api.machine_object import CONDITION, MAX_MESSAGE
 from signer.inventory.kinds import MACHINE
-from signer.kube.decode import MAX_ENTRIES, Fields, Source, Text, decode
+from signer.kube.decode import MAX_ENTRIES, Fields, Text, read_as
 from signer.kube.discovery import find_resource
 from signer.kube.events import EventRecorder, ObjectReference
 from signer.kube.resources import Resource
@@ -122,7 +122,7 @@ class MachineStatusClient:
             self._machines = None
             return _Write.NOTHING
         old = machines.version == _OLD_VERSION
-        machine = response.read(_read_machine)
+        machine = response.read(read_as(_Machine))
         conditions = _conditions(machine, old=old)
         earlier = next((c for c in conditions if c.get("type") == CONDITION), {})
         if machine.metadata.uid != condition.uid or _ends_attested(earlier, condition):
@@ -167,10 +167,6 @@ class MachineStatusClient:
         self._events.record(
             regarding, condition.reason, condition.message, now, warning=not condition.attested
         )
-
-
-def _read_machine(source: Source) -> _Machine:
-    return decode(source, _Machine)
 
 
 def _conditions(machine: _Machine, *, old: bool) -> list[dict[str, Any]]:

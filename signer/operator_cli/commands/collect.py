@@ -19,7 +19,7 @@ from signer.inventory.kinds import (
     POLICIES,
 )
 from signer.inventory.replica_records.replica_leases import SETTINGS_LABEL
-from signer.kube.decode import Source, decode
+from signer.kube.decode import read_as
 from signer.kube.discovery import find_resource
 from signer.kube.events import COMPONENT
 from signer.kube.resources import CSRS, EVENTS, LEASES, PODS, Resource, build_path
@@ -70,7 +70,7 @@ class _Collector:
     def read_versions(self) -> None:
         """Add the versions of this program and of the API server."""
         with self._reading("versions.json", "version of the API server"):
-            server = self.session.api.get("/version").read(_read_body)
+            server = self.session.api.get("/version").read(read_as(Body))
             versions = {"program": version("node-attestation"), "server": server["gitVersion"]}
             fields = dict.fromkeys(versions, allowed.VERSION)
             self.archive.add("versions.json", "versions", [versions], fields)
@@ -182,7 +182,3 @@ def _metrics_address(pod: Body) -> str:
                 scheme = "https:" if "--metrics-secure" in container.get("args", ()) else ""
                 return f"{scheme}{pod['metadata']['name']}:{port['containerPort']}"
     raise ValueError
-
-
-def _read_body(source: Source) -> Body:
-    return decode(source, dict)

@@ -21,7 +21,7 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.config import ConfigException, load_kube_config
 
 from common.errors import ApiServerUnavailable
-from signer.kube.decode import Json, Source, decode
+from signer.kube.decode import Json, read_as
 from signer.kube.pages import UNLIMITED, list_objects
 from signer.kube.resources import Resource
 from signer.kube.transport.client import MAY_BE_ABSENT, Expired, Response
@@ -81,7 +81,7 @@ class ManagementApi:
     def list_objects(self, path: str, query: Mapping[str, str] = _NO_QUERY) -> list[dict[str, Any]]:
         """Return all objects of a collection."""
         try:
-            return list(list_objects(self, path, _read, query=query, max_objects=UNLIMITED))
+            return list(list_objects(self, path, read_as(dict), query=query, max_objects=UNLIMITED))
         except ApiServerUnavailable as error:
             message = f"{error.message} {error.detail}".strip()
             raise ServerUnavailable(message, hint="run the command again") from error
@@ -213,10 +213,6 @@ def _logged_errors() -> Iterator[list[str]]:
         yield messages
     finally:
         root.removeHandler(handler)
-
-
-def _read(source: Source) -> dict[str, Any]:
-    return decode(source, dict)
 
 
 def _unexpected_status(method: str, path: str, status: int, content: bytes) -> Exception:

@@ -14,8 +14,8 @@ from common.names import CHALLENGE_ANNOTATION, CLIENT_SIGNER
 from signer.fairness.memory_budget import MemoryBudget
 from signer.inventory.caches import read_node
 from signer.kube.csrs import read_csr, read_pending_csr
-from signer.kube.decode import Source
-from signer.kube.pages import _read_page
+from signer.kube.decode import Source, read_as
+from signer.kube.pages import Page
 from signer.kube.watches.cache import Cache
 from signer.model import Csr
 
@@ -133,7 +133,7 @@ def test_of_an_oversized_request_only_enough_is_kept_to_deny_it() -> None:
     assert len(read_csr(hostile(1, request=request)).request) == (1536 << 10) + 1
 
 
-@pytest.mark.parametrize("read", [read_node, read_csr, _read_page])
+@pytest.mark.parametrize("read", [read_node, read_csr, read_as(Page)])
 def test_deeply_nested_object_is_unreadable(read: Callable[[Source], object]) -> None:
     """From Python 3.14 on the size of the stack is the limit, which is more than 100,000 levels."""
     with pytest.raises(ValueError, match="nested too deeply"):
