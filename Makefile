@@ -277,7 +277,7 @@ rehearse-release: setup controlplane ## Build 0.1.0 and 0.1.1, publish them loca
 	$(BIN)/python -m tests.release.rehearsal $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 .PHONY: test-newcomer
-test-newcomer: $(RELEASE_TARGETS) controlplane ## Follow the quick start from the files of a release, to a Ready node
+test-newcomer: $(RELEASE_TARGETS) controlplane ## Follow the quick start from the files of a release, to a Ready node, and then day two
 	$(PYTEST) tests/packaging/newcomer $(ARGS)
 
 .PHONY: test-node-images

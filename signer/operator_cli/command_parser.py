@@ -112,6 +112,10 @@ def _add_selection(command: argparse.ArgumentParser) -> None:
 
 def _add_list_flags(command: argparse.ArgumentParser) -> None:
     _add_read_flags(command, _LIST_FORMATS)
+    _add_watch(command)
+
+
+def _add_watch(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "-w",
         "--watch",
@@ -368,6 +372,11 @@ def _add_fleet(command: argparse.ArgumentParser) -> None:
     _add_signer_namespace(command)
 
 
+def _add_problems(command: argparse.ArgumentParser) -> None:
+    _add_fleet(command)
+    _add_watch(command)
+
+
 def _add_collect(command: argparse.ArgumentParser) -> None:
     _add_selection(command)
     _add_signer_namespace(command)
@@ -388,7 +397,7 @@ def _add_clusters(command: argparse.ArgumentParser) -> None:
 _FLAGS: Final[Mapping[str, _Adder]] = {
     "status": _add_fleet,
     "clusters": _add_clusters,
-    "problems": _add_fleet,
+    "problems": _add_problems,
     "nodes": _add_list_flags,
     "pending": _add_list_flags,
     "approve": _add_approve,

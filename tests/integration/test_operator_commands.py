@@ -365,6 +365,13 @@ def test_learned_values_are_added_to_a_policy(
         assert "the log has no certificate of node none" in missing.complaint
 
 
+def state_of(operator: Operator, cluster: str) -> str:
+    """Return what the signer says of a Cluster."""
+    [item] = operator.list("clusters", "--cluster", cluster)
+    state: str = item["state"]
+    return state
+
+
 @contextmanager
 def another_cluster(fleet: Fleet, kubeconfig: str) -> Iterator[str]:
     """Create an opted-in Cluster with this kubeconfig, which no API server belongs to."""
@@ -396,6 +403,15 @@ contexts: [{{name: x, context: {{cluster: c, user: u}}}}]
 current-context: x
 """
     with another_cluster(fleet, hostile) as name:
+        # The policies are in a file, so the Lease of the signer says what it serves.
+        wait_until(
+            lambda: state_of(operator, name) == "KubeconfigRefused",
+            what="the Lease says that the Cluster is not served",
+            seconds=120,
+        )
+        assert state_of(operator, cluster_of(fleet.first)) == "Served"
+        problems = operator.call("problems", "--cluster", name, "-o", "json").items
+        assert ("Unserved", "KubeconfigRefused") in {(p["problem"], p["reason"]) for p in problems}
         clusters = {
             f"{item['namespace']}/{item['cluster']}": item for item in operator.list("clusters")
         }

@@ -54,7 +54,7 @@ def run(session: Session) -> int:
     try:
         archive.write(path)
     except OSError as error:
-        raise InputInvalid(f"the archive cannot be written: {error}") from error
+        raise InputInvalid(f"{path}: {error.strerror}; the archive must be a new file") from error
     session.report(f"{path}: {len(archive.files)} files; MANIFEST says what is in them")
     return EXIT_UNDECIDED if collector.is_incomplete else EXIT_OK
 

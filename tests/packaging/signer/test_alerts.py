@@ -3,13 +3,14 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import yaml
 
-from tests.packaging.signer.promtool import PromtoolFailed, promtool
+from tests.packaging.signer.promtool import PromtoolFailed, promtool, require_firing
 
 CLUSTER: Final = "team-a/workload"
 DAY: Final = 24 * 60 * 60
@@ -275,3 +276,20 @@ def test_promtool_reports_an_alert_that_must_not_fire(rules: Path) -> None:
     silent = Case(case.name, case.series, case.at)
     with pytest.raises(PromtoolFailed, match="alertname: NodeAttestationRevocationListExpires"):
         evaluate({"1 day left": silent}, rules)
+
+
+def test_recorded_metrics_let_the_alerts_fire_that_they_must(rules: Path) -> None:
+    """Times are those of the recording, and the clock of promtool begins with 0."""
+    now = datetime(2026, 11, 22, tzinfo=UTC)
+    labels = '{namespace="team-a",cluster="team-a/c1",renewal="Refused"}'
+    name = "node_attestation_certificate_not_after_seconds"
+
+    def recorded(hours: int) -> str:
+        end = (now + timedelta(hours=hours)).timestamp()
+        return f"# TYPE {name} gauge\n{name}{labels} {end}\n"
+
+    alert = "NodeAttestationCertificateEnds"
+    require_firing(rules, recorded(25), now, alert, cluster="team-a/c1")
+    for metrics, cluster in ((recorded(26), "team-a/c1"), (recorded(25), "team-a/c2"), ("", "")):
+        with pytest.raises(PromtoolFailed):
+            require_firing(rules, metrics, now, alert, cluster=cluster)

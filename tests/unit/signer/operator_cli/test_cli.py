@@ -27,6 +27,7 @@ def test_every_command_has_a_module(name: str) -> None:
         (["ban", "--re"], ["--reason"]),
         (["nodes", "-o", ""], ["table", "wide", "json", "yaml", "name"]),
         (["policy", "c"], ["check"]),
+        (["problems", "--wa"], ["--watch"]),
         (["ban", "$(reboot) '", "--re"], ["--reason"]),
     ],
     ids=" ".join,
