@@ -316,6 +316,15 @@ def test_text_that_firmware_did_not_measure_is_no_version(events: list[Measured]
     assert described(events).firmware == ""
 
 
+def test_version_that_was_measured_in_one_bank_alone_is_no_version() -> None:
+    events = [InOneBank(pcr=VERSION.pcr, type=VERSION.type, data=VERSION.data), *firmware()]
+    banks = ("sha256", "sha384")
+    values = extended(events, dict.fromkeys(banks, range(8)))
+    read = describe_event_log(log_of(events, banks), values)
+    assert read is not None
+    assert read.firmware == ""
+
+
 def test_log_that_does_not_replay_describes_nothing() -> None:
     pcrs = extended(firmware(version="1.4"), SELECTION)
     assert describe_event_log(log_of(firmware(version="1.5")), pcrs) is None
