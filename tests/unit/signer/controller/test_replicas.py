@@ -40,7 +40,7 @@ def replica(name: str, namespace: str = "") -> Replica:
 
 
 @dataclass(slots=True)
-class Process(LeaseClient):
+class Process:
     """One replica of the signer, without what it serves."""
 
     landscape: "Landscape"
