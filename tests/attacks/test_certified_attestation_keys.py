@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from common.evidence import Statement
@@ -31,7 +32,7 @@ from signer.model import Csr, TrustBasis
 from signer.verify.requests.request import ENTRY_USER
 from tests.attacks.certified_nodes import BELOW, configured
 from tests.attacks.runner import Attack, Mutation, Table, assert_issued, assert_refused, attacks
-from tests.builders.certificates import EK_PURPOSE, NOW, authority
+from tests.builders.certificates import EK_PURPOSE, NOW, authority, signed_by_hand
 from tests.builders.scenario import PROVIDER_ID, Scenario, key_name, record_of
 from tests.builders.software_tpm import (
     AK_ATTRIBUTES,
@@ -125,6 +126,14 @@ def shows(make: Callable[[Scenario], bytes | None]) -> Mutation:
     return mutate
 
 
+def signed_with_sha1(scenario: Scenario) -> None:
+    """Show a certificate that the authority signed with SHA-1, of which collisions are known."""
+    key, good = BELOW.key, ak_certificate(BELOW, scenario.ak.private.public_key())
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    sha1 = ec.ECDSA(hashes.SHA1())  # noqa: S303 - refused, which is the point
+    scenario.ak_certificate = signed_by_hand(good, "ecdsa-sha1", lambda tbs: key.sign(tbs, sha1))
+
+
 def certified(**changes: object) -> Mutation:
     """Show a certificate of the authority for the key, with changes."""
     return shows(
@@ -176,6 +185,7 @@ CERTIFICATES: Table = {
         "a certificate that has not begun": certified(begins=NOW + DAY),
     },
     AttestationCertificateNotAllowed: {
+        "a certificate signed with SHA-1": signed_with_sha1,
         "a certificate without a purpose": certified(extensions=ak_extensions(purposes=())),
         "a certificate for endorsement keys": certified(
             extensions=ak_extensions(purposes=(EK_PURPOSE,))

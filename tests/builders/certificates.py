@@ -175,7 +175,8 @@ def oaep(spki: bytes) -> bytes:
     return der.encode(der.SEQUENCE, der.encode(der.SEQUENCE, algorithm) + bits.der)
 
 
-RSA_SIGNATURES = {
+SIGNATURES = {
+    "ecdsa-sha1": bytes.fromhex("300906072a8648ce3d0401"),
     "md5": bytes.fromhex("300d06092a864886f70d0101040500"),
     "sha1": bytes.fromhex("300d06092a864886f70d0101050500"),
     "sha256": bytes.fromhex("300d06092a864886f70d01010b0500"),
@@ -185,8 +186,8 @@ RSA_SIGNATURES = {
 def signed_by_hand(
     certificate: bytes, name: str, sign: Callable[[bytes], bytes], change_spki: Change = bytes
 ) -> bytes:
-    """Sign again with parameters that libraries refuse, under the name of RSA with a hash."""
-    algorithm = RSA_SIGNATURES[name]
+    """Sign again with parameters that libraries refuse; a name of a hash alone is for RSA."""
+    algorithm = SIGNATURES[name]
     parts = [child.der for child in der.parse(certificate).children[0].children]
     parts[SIGNATURE_ALGORITHM], parts[SPKI] = algorithm, change_spki(parts[SPKI])
     signed = der.encode(der.SEQUENCE, b"".join(parts))
