@@ -120,14 +120,16 @@ def verify_attestation_certificate(
     return leaf
 
 
-def require_created_endorsement_key(key: AttestationKey, evidence: TpmKeys) -> None:
+def require_created_endorsement_key(
+    key: AttestationKey, endorsement_key: PublicArea, creation: Statement | None
+) -> None:
     """Require that the TPM of the certified attestation key made the endorsement key (E2).
 
     Else it could be a key in software, which activation does not notice. The Name covers the
     attributes of the template (E1), so the key cannot leave its TPM. Raises
     `EndorsementKeyUnproved`.
     """
-    if _created_name(key, evidence.ek_creation) != PublicArea.from_tpm2b(evidence.ek_public).name():
+    if _created_name(key, creation) != endorsement_key.name():
         raise EndorsementKeyUnproved(
             "the certified attestation key does not say that its TPM made the endorsement key"
         )
@@ -149,7 +151,7 @@ def require_quote_of_vm(pcrs: Pcrs, vm_id: str) -> None:
     Raises `QuoteOfOtherMachine`.
     """
     value = pcrs[MACHINE_PCR_BANK][MACHINE_PCR]
-    if value not in {_pcr_of_vm(vm_id, architecture) for architecture in _ARCHITECTURES}:
+    if all(value != _pcr_of_vm(vm_id, architecture) for architecture in _ARCHITECTURES):
         raise QuoteOfOtherMachine(
             f"the quoted PCR {MACHINE_PCR} does not name the virtual machine of this Machine",
             detail=f"{MACHINE_PCR_BANK}:{MACHINE_PCR} is {value.hex()}, and the VM ID is {vm_id}",

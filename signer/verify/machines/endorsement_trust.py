@@ -162,7 +162,8 @@ def _is_named_by_quote(
         return False
     if verify_attestation_certificate(keys.attestation, keys.evidence, context) is None:
         return False
-    require_created_endorsement_key(keys.attestation, keys.evidence)
+    creation = keys.evidence.ek_creation
+    require_created_endorsement_key(keys.attestation, keys.endorsement.public, creation)
     if keys.pcrs is not None:
         require_quote_of_vm(keys.pcrs, vm_id)
     return True
