@@ -17,7 +17,7 @@ from signer.model import (
 )
 from signer.operator_cli.commands import approve
 from signer.operator_cli.errors import CommandError, InputInvalid, Rejected
-from signer.operator_cli.keys.key_request_list import choose_key
+from signer.operator_cli.keys.key_request_list import choose_key, key_documents
 from tests.builders.endorsement_keys import endorsement_key, key_holder, registration
 from tests.builders.operator_snapshot import snapshot
 
@@ -51,6 +51,12 @@ def request(name: str, *keys: str, namespace: str = "team-a") -> EndorsementKeyR
 PLAIN = request("machine-1", ONE)
 CONFLICT = request("machine-2", ONE, TWO)
 NAMESAKE = request("machine-1", TWO, namespace="team-b")
+
+
+def test_document_says_for_which_machine_a_key_is_certified() -> None:
+    keys = (replace(offered(ONE), certified_for="gce://p/z/i"), offered(TWO))
+    documents = key_documents(replace(PLAIN, keys=keys))
+    assert [document["certifiedFor"] for document in documents] == ["gce://p/z/i", None]
 
 
 @pytest.mark.parametrize(
