@@ -72,8 +72,10 @@ def test_approved_node_joins(machines: Machines, operator: Operator) -> None:
     assert words[:3] == ["kubectl", "attestation", "approve"]
     asked = operator.call(*words[2:])
     assert (asked.status, asked.output) == (1, "")
-    assert f"endorsementKey: {key_of(node)}" in asked.complaint
-    assert "next step: add --yes to confirm" in asked.complaint
+    assert f"endorsement key: {key_of(node)}" in asked.complaint
+    assert (
+        "next step: add the key that the machine or its vendor gives and --yes" in asked.complaint
+    )
     assert operator.call(*words[2:], "--yes").status == 2
     done = operator.call(*words[2:], key_of(node), "--yes")
     place = f"{node.tenant.namespace}/{node.name}"
