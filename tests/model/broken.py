@@ -59,7 +59,7 @@ def _proof(_csr: object, it: Any, *_: object) -> answer._Proof:  # noqa: ANN401 
     """Return what the TPM proves (C1 to Q4); `messages.proves` has decided that it does."""
     key = it.evidence.key
     pem = "-----BEGIN PUBLIC KEY-----"
-    named: Any = SimpleNamespace(name=key_name(key), pem=pem, public_key=key)
+    named: Any = SimpleNamespace(name=key_name(key), pem=pem, public_key=key, public=None)
     measurements = answer.Measurements(boot=None, alarms=())
     keys = endorsement_trust.PresentedKeys(
         endorsement=named, attestation=named, evidence=it.evidence, pcrs=it.evidence.ek_certificates

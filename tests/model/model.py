@@ -341,7 +341,7 @@ def _parsed(it: Answer, certificate: EkCertificate | None) -> ParsedAnswer:
         SimpleNamespace(
             request=SimpleNamespace(node_name=it.request.name, public_key=None),
             provider_id=it.request.provider_id,
-            evidence=SimpleNamespace(key=it.key, ek_certificates=certificate),
+            evidence=SimpleNamespace(key=it.key, ek_certificates=certificate, ek_creation=None),
         ),
     )
 
