@@ -207,7 +207,11 @@ NODE_COLUMNS += ["CERTIFICATE UNTIL", "REFUSED"]
             [*KEY_COLUMNS, "NAMESPACE", "BASIS", "REGISTERED MACHINE", "REGISTERED PROVIDER ID"],
         ),
         ("attestednodes", [], NODE_COLUMNS),
-        ("attestednodes", ["-o", "wide"], [*NODE_COLUMNS, "ENDORSEMENT KEY", "PROVIDER ID"]),
+        (
+            "attestednodes",
+            ["-o", "wide"],
+            [*NODE_COLUMNS, "BASIS", "ENDORSEMENT KEY", "PROVIDER ID"],
+        ),
     ],
 )
 def test_kubectl_get_has_these_columns(
