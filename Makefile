@@ -280,6 +280,10 @@ rehearse-release: setup controlplane ## Build 0.1.0 and 0.1.1, publish them loca
 test-newcomer: $(RELEASE_TARGETS) controlplane ## Follow the quick start from the files of a release, to a Ready node, and then day two
 	$(PYTEST) tests/packaging/newcomer $(ARGS)
 
+.PHONY: test-upgrade
+test-upgrade: setup controlplane ## Upgrade from the previous release under load, and go back; each version beside the other
+	$(PYTEST) tests/upgrade $(ARGS)
+
 .PHONY: test-node-images
 test-node-images: packages ## Give the files for node images to Ansible, cloud-init and Ignition, in a Debian system
 	$(PYTEST) tests/imaging $(ARGS)

@@ -34,6 +34,7 @@ TIMEOUT_SECONDS = {
     "bench": 900,
     "imaging": 900,
     "site": 600,
+    "upgrade": 600,
 }
 """By directory, for the kinds of tests that take their time; the others live with the default."""
 

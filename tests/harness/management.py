@@ -24,6 +24,9 @@ NONE: objects.Annotations = MappingProxyType({})
 class ManagementCluster(ApiServer):
     """The cluster with Clusters and Machines, and methods that create them."""
 
+    packaging = PACKAGING
+    """The directory with the manifests of this project."""
+
     def start(self) -> None:
         """Start the API server and install all CRDs, the signer's role and its policy."""
         super().start()
@@ -33,9 +36,8 @@ class ManagementCluster(ApiServer):
 
     def install_attestation(self) -> None:
         """Install the CRDs of this project, the signer's role and the admission policy."""
-        self.kubectl("create", "-f", str(PACKAGING / "crds"))
-        for name in ("management-rbac.yaml", "admission-policy.yaml"):
-            self.kubectl("apply", "--server-side", "-f", str(PACKAGING / name))
+        for name in ("crds", "management-rbac.yaml", "admission-policy.yaml"):
+            self.kubectl("apply", "--server-side", "-f", str(self.packaging / name))
         signer = self.with_token(self._signer_token())
         wait_until(
             lambda: signer.may("get", "secrets"), what="the API server applies the signer's role"

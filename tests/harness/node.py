@@ -64,6 +64,8 @@ class Node:
     """More settings of the exec extension."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """More variables of the plugin's environment."""
+    program: Path = PLUGIN
+    """The plugin."""
 
     def __post_init__(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -112,7 +114,7 @@ class Node:
         }
         stanza = {
             "apiVersion": EXEC_API_VERSION,
-            "command": str(PLUGIN),
+            "command": str(self.program),
             "interactiveMode": "Never",
             "provideClusterInfo": True,
         }
@@ -140,7 +142,7 @@ class Node:
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start the plugin without waiting for it."""
         return subprocess.Popen(
-            [PLUGIN, *arguments],
+            [self.program, *arguments],
             env=os.environ | {"KUBERNETES_EXEC_INFO": self.exec_info()} | dict(self.environment),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

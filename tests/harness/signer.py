@@ -64,6 +64,7 @@ class Signer:
         """Variables of the process; by default those of the tests."""
         self.stderr = subprocess.STDOUT
         """File descriptor to which it logs, in place of the log file."""
+        self.program = SIGNER
         self._process: Any = None
 
     def use_policy_objects(self) -> Self:
@@ -91,7 +92,7 @@ class Signer:
         """Start the process; `wait_until_ready` waits until it watches the clusters."""
         self._process = process.start(
             [
-                SIGNER, "run", "--kubeconfig", self._kubeconfig,
+                self.program, "run", "--kubeconfig", self._kubeconfig,
                 *self._policy_flags, "--own-namespace", NAMESPACE,
                 "--namespace", self._namespace,
                 *self._metrics_flags,

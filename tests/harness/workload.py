@@ -27,6 +27,9 @@ NOT_READY_AFTER = timedelta(seconds=20)
 class WorkloadCluster(ApiServer):
     """The cluster that nodes join, with the signer's least-privilege role in place."""
 
+    packaging = PACKAGING
+    """The directory with the manifests of this project."""
+
     def start(self) -> None:
         """Start the API server, and create the objects of kubeadm and of the packaging."""
         super().start()
@@ -35,7 +38,7 @@ class WorkloadCluster(ApiServer):
 
     def grant_signer(self) -> None:
         """Give the signer its role, and wait until the API server applies it."""
-        self.kubectl("apply", "--server-side", "-f", str(PACKAGING / "workload-rbac.yaml"))
+        self.kubectl("apply", "--server-side", "-f", str(self.packaging / "workload-rbac.yaml"))
         signer = self.client(SIGNER, SIGNER)
         wait_until(
             lambda: signer.may("delete", "certificatesigningrequests", group=CERTIFICATES),

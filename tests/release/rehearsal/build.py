@@ -24,8 +24,8 @@ def build(version: str, stage: Stage) -> str:
     clone, done = stage.source(version), stage.source(version) / "dist/SHA256SUMS"
     commit = output("git", "-C", ROOT, "rev-parse", "HEAD").strip()
     if not done.exists() or not (stage.as_built or _parent(clone) == commit):
-        _clone(version, clone)
-        _make(version, clone)
+        clone_as(version, commit, clone)
+        _build(version, clone)
     files = [file for file in stage.dist(version).iterdir() if file.is_file()]
     size = sum(file.stat().st_size for file in files)
     return f"{version}: {len(files)} files, {size / 1e6:.1f} MB"
@@ -36,11 +36,12 @@ def _parent(clone: Path) -> str:
     return output("git", "-C", clone, "rev-parse", "HEAD^").strip()
 
 
-def _clone(version: str, clone: Path) -> None:
-    """Clone the commit, and commit what a person changes for a release: version and changelog."""
+def clone_as(version: str, commit: str, clone: Path) -> None:
+    """Clone a commit, and commit what a person changes for a release: version and changelog."""
     output("rm", "-rf", clone)
     clone.parent.mkdir(parents=True, exist_ok=True)
     output("git", "clone", "--quiet", ROOT, clone)
+    output("git", "-C", clone, "checkout", "--quiet", commit)
     (clone / ".venv").symlink_to(ROOT / ".venv")
     project, changelog = clone / "pyproject.toml", clone / "CHANGELOG.md"
     text, count = _VERSION.subn(f'version = "{version}"', project.read_text(encoding="utf-8"))
@@ -51,18 +52,25 @@ def _clone(version: str, clone: Path) -> None:
     output("git", "-C", clone, *_AUTHOR, "commit", "--quiet", "--all", f"--message=v{version}")
 
 
-def _make(version: str, clone: Path) -> None:
+def make(clone: Path, *arguments: str) -> None:
+    """Run make in a clone, with the virtual environment of this checkout."""
+    command = ("make", "--no-print-directory", "--old-file=.venv/.setup-done", *arguments)
+    subprocess.run(command, cwd=clone, env=os.environ | _epoch(clone), check=True)
+
+
+def _epoch(clone: Path) -> dict[str, str]:
+    """Return the variable with the time of the commit."""
+    return {"SOURCE_DATE_EPOCH": output("git", "-C", clone, "log", "-1", "--format=%ct").strip()}
+
+
+def _build(version: str, clone: Path) -> None:
     """Build as `make dist` does, but once, and describe the files."""
-    epoch = output("git", "-C", clone, "log", "-1", "--format=%ct").strip()
-    environment = os.environ | {"SOURCE_DATE_EPOCH": epoch}
     image = f"{IMAGE}:{version}"
-    make = ("make", "--no-print-directory", "--old-file=.venv/.setup-done")
+    make(clone, *TARGETS, f"IMAGE={image}", f"RELEASE_URL={SITE}/v{version}")
     python = (clone / ".venv/bin/python", "-m", "tests.release", "describe")
-    for command in (
-        (*make, *TARGETS, f"IMAGE={image}", f"RELEASE_URL={SITE}/v{version}"),
-        (*python, "--builder-id=urn:x-node-attestation:rehearsal", f"--image={image}", *TARGETS),
-    ):
-        subprocess.run(command, cwd=clone, env=environment, check=True)
+    options = ("--builder-id=urn:x-node-attestation:rehearsal", f"--image={image}")
+    command = (*python, *options, *TARGETS)
+    subprocess.run(command, cwd=clone, env=os.environ | _epoch(clone), check=True)
 
 
 STEPS: Final = tuple(

@@ -1,0 +1,1 @@
+"""This version beside the release before it: `make test-upgrade`."""
