@@ -50,8 +50,11 @@ class Pod:
         self.log = directory / "signer.log"
 
     @contextmanager
-    def running(self, entrypoint: Sequence[str]) -> Iterator[None]:
-        """Run the image's entry point with the arguments of the Deployment, until the end."""
+    def running(self, entrypoint: Sequence[str], *, seconds: float = 60) -> Iterator[None]:
+        """Run the image's entry point with the arguments of the Deployment, until the end.
+
+        It must become ready within some seconds.
+        """
         layer = self._directory / "layer"
         self._write_volumes(layer)
         self._write_service_account(layer / SERVICE_ACCOUNT)
@@ -68,7 +71,11 @@ class Pod:
             ]  # fmt: skip
             with process.running(argv, log=self.log, env=self._environment()) as started:
                 process.wait_until_ready(
-                    started, self._is_ready, what="the signer is ready", log=self.log
+                    started,
+                    self._is_ready,
+                    what="the signer is ready",
+                    log=self.log,
+                    seconds=seconds,
                 )
                 yield
 

@@ -22,6 +22,8 @@ from tests.release.rehearsal.workstation import Workstation
 
 _DEPLOYMENT: Final = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{RELEASE}"
 _EMULATOR: Final = "/usr/bin/qemu-aarch64-static"
+_EMULATED_SECONDS: Final = 600
+"""An emulated signer needs 20 s of CPU until it is ready."""
 
 
 class Installation:
@@ -60,7 +62,7 @@ class Installation:
         management = self._fleet.management
         root = directory / "root"
         pod = Pod(management, NAMESPACE, RELEASE, root=root, directory=directory)
-        with pod.running(entrypoint):
+        with pod.running(entrypoint, seconds=_EMULATED_SECONDS):
             self._get_certificate(pod)
         assert "Forbidden" not in pod.log_lines, pod.log_lines
         assert f'"{version}"' in pod.log_lines, f"the log must name {version}: {pod.log_lines}"
