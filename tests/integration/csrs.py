@@ -93,8 +93,11 @@ def certificate(client: Client, name: str) -> bytes:
 
 
 def annotated(client: Client, name: str, key: str) -> str:
-    """Wait for an annotation on a CSR, and return its value."""
-    wait_until(lambda: bool(_annotation(client, name, key)), what=f"{key} on {name}")
+    """Wait for an annotation on a CSR, and return its value.
+
+    The signer verifies a waiting CSR each minute at least.
+    """
+    wait_until(lambda: bool(_annotation(client, name, key)), what=f"{key} on {name}", seconds=90)
     return _annotation(client, name, key)
 
 

@@ -93,6 +93,7 @@ def test_node_joins_with_the_key_that_the_platform_knows(
     assert csrs.held(node, fleet.management.admin)["basis"] == "Registered"
 
 
+@pytest.mark.timeout(240)
 def test_node_waits_while_the_platform_does_not_answer(
     cloud: Cloud, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
