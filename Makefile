@@ -125,15 +125,18 @@ packages: setup ## Build the deb and the rpm for nodes into dist/
 	@packaging/node/package/pack.sh build/node dist
 	@du --apparent-size --summarize --human-readable build/node/usr dist/node-attestation-authenticator*
 
+build/python/bin/python3: packaging/node/package/build-python.sh
+	@$(BIN)/python -m tests.packaging.node.build_system cpython build/python
+
 .PHONY: bundled
-bundled: packages ## Build the packages for nodes without a fitting Python into dist/ (downloads a CPython from GitHub)
-	@packaging/node/package/fetch-python.sh build/python
-	@rm -rf build/bundled && cp --archive build/node build/bundled
-	@packaging/node/package/bundle-python.sh build/bundled build/python
+bundled: setup build/python/bin/python3 ## Build the packages for nodes without a fitting Python into dist/ (its CPython takes 10 minutes)
+	@$(BIN)/pip install --quiet --require-hashes --requirement requirements/packages.txt
+	@$(BIN)/python -m tests.packaging.node.build_system bundled build/bundled
+	@mkdir -p dist
 	@packaging/node/package/pack.sh build/bundled dist
 
 .PHONY: test-packages
-test-packages: packages controlplane ## Install, run, upgrade and remove the node packages in clean Debian systems
+test-packages: packages bundled controlplane ## Install, run, upgrade and remove the node packages in clean Debian systems
 	@tests/setup/system-packages.sh $(PYTHON) packages
 	$(PYTEST) tests/packaging/node $(ARGS)
 
@@ -275,7 +278,7 @@ dist: setup ## Build all artifacts of a release twice, compare the bytes, descri
 
 .PHONY: rehearse-release
 rehearse-release: setup controlplane ## Build 0.1.0 and 0.1.1, publish them locally, install, upgrade, go back (ONLY=image,chart)
-	@tests/setup/system-packages.sh $(PYTHON) image
+	@tests/setup/system-packages.sh $(PYTHON) rehearsal
 	$(BIN)/python -m tests.release.rehearsal $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 .PHONY: test-newcomer

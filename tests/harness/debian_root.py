@@ -7,7 +7,7 @@ never changed afterwards: machines and programs are layers over it.
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -59,6 +59,22 @@ def clean_root(suite: str, packages: Sequence[str], downloads: Sequence[str]) ->
     return _cached(suite, packages, " ".join((*packages, "downloads:", *downloads)), complete)
 
 
+def build_root(suite: str, packages: Sequence[str]) -> Path:
+    """Return the directory with a Debian system in which something is built."""
+
+    def complete(root: Path) -> None:
+        output("chroot", root, "apt-get", "clean")
+
+    return _cached(suite, packages, " ".join(("build:", *packages)), complete)
+
+
+def package_index(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the settings of pip in an environment, without directories of this machine."""
+    pip = {name: value for name, value in environ.items() if name.startswith("PIP_")}
+    pip.pop("PIP_FIND_LINKS", None)
+    return tuple(f"{name}={value}" for name, value in pip.items())
+
+
 def _cached(
     suite: str, packages: Sequence[str], content: str, complete: Callable[[Path], None]
 ) -> Path:
@@ -82,9 +98,7 @@ def _cached(
 
 def _chroot(root: Path, *argv: str) -> str:
     """Run a program in a root, with this machine's way to package indexes."""
-    pip = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
-    pip.pop("PIP_FIND_LINKS", None)  # directories of this machine
-    words = [f"{name}={value}" for name, value in pip.items()]
+    words = package_index(os.environ)
     return output("chroot", root, "/usr/bin/env", "-i", "PATH=/usr/bin:/bin", *words, *argv)
 
 

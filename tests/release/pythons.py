@@ -15,7 +15,7 @@ from typing import Final
 
 from tests.controlplane.progress import say
 from tests.harness.chroot import command_in
-from tests.harness.debian_root import PROJECT, debian_root, overlay
+from tests.harness.debian_root import PROJECT, debian_root, overlay, package_index
 from tests.harness.wire import output
 
 SOURCE: Final = "/srv/source"
@@ -47,15 +47,8 @@ def _test(suite: str) -> int:
         # A mirror may be a snapshot that is older than its files say they may be.
         snapshot = merged / "etc/apt/apt.conf.d/90snapshot"
         snapshot.write_text('Acquire::Check-Valid-Until "false";\n', encoding="utf-8")
-        command = command_in(merged, "sh", "-c", _COMMANDS, environment=_package_index())
+        command = command_in(merged, "sh", "-c", _COMMANDS, environment=package_index(os.environ))
         return subprocess.run(command, check=False).returncode
-
-
-def _package_index() -> tuple[str, ...]:
-    """Return this machine's settings of pip, without directories of this machine."""
-    pip = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
-    pip.pop("PIP_FIND_LINKS", None)
-    return tuple(f"{name}={value}" for name, value in pip.items())
 
 
 if __name__ == "__main__":

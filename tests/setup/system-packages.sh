@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building, running and testing need. Does nothing when all are installed.
 #
-# Usage: system-packages.sh PYTHON [image|packages|site]
+# Usage: system-packages.sh PYTHON [image|packages|rehearsal|site]
 #
-# With "image", also what builds the container image of the signer; with "packages", what checks the node packages;
-# with "site", the browser that checks the documentation site.
+# With "image", also what builds the container image of the signer; with "packages", what checks the node packages; with
+# "rehearsal", what builds and installs a release; with "site", the browser that checks the
+# documentation site.
 #
 # PYTHON is the interpreter of the virtual environment. Debian's python3-dev has headers for Debian's python3 only. So
 # for another interpreter the script installs no headers, and only checks that they are there.
 set -euo pipefail
 
-python=${1:?usage: system-packages.sh PYTHON [image|packages|site]}
+python=${1:?usage: system-packages.sh PYTHON [image|packages|rehearsal|site]}
 purpose=${2:-}
 
 # The purpose of each package.
@@ -31,7 +32,6 @@ declare -A reason=(
   [mandoc]="checks the man pages"
   [systemd]="systemd-analyze checks the units of the node packages"
   [debootstrap]="makes the Debian systems that boot under systemd in tests"
-  [curl]="downloads the CPython of the bundled packages"
   [util-linux]="unshare and nsenter: namespaces of tests"
 )
 
@@ -39,6 +39,10 @@ if [ "$purpose" = image ]; then
   reason[buildah]="builds a container image without a daemon"
 elif [ "$purpose" = packages ]; then
   reason[lintian]="checks the deb for nodes"
+elif [ "$purpose" = rehearsal ]; then
+  reason[buildah]="builds a container image without a daemon"
+  reason[qemu-user-static]="runs the programs of the image for arm64"
+  reason[pipx]="installs the commands for operators as users do"
 elif [ "$purpose" = site ]; then
   reason[chromium]="opens the pages of the documentation site"
 fi

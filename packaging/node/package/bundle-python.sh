@@ -3,7 +3,7 @@
 #
 # Usage: bundle-python.sh TREE PYTHON
 #
-# PYTHON is the directory of a relocatable CPython 3.11 to 3.14, with bin/python3 and lib/python3.*. fetch-python.sh
+# PYTHON is the directory of a relocatable CPython 3.11 to 3.14, with bin/python3 and lib/python3.*. build-python.sh
 # makes it.
 set -euo pipefail
 
@@ -31,4 +31,8 @@ cp --recursive "$python/lib" "$program/python/lib"
 sed --in-place "1s|^#!/usr/bin/python3 |#!$interpreter |" "$program"/bin/*
 sed --in-place --expression "s|/usr/bin/python3 |$interpreter |" \
   --expression "s|unchecked-hash \$lib|& $installed/python/lib|" "$tree/scripts/postinstall.sh"
-sed --in-place '/^      - python3 /d' "$tree/nfpm.yaml"
+# The newest symbol that a file in the package needs of glibc.
+glibc=$(find "$program" -type f \( -name '*.so' -o -path '*/python/bin/python3' \) -exec objdump --dynamic-syms {} + |
+  grep --only-matching 'GLIBC_[0-9.]*' | sort --version-sort --unique | tail --lines=1)
+sed --in-place --expression '/^      - python3 /d' --expression "s/libc6 (>= .*)/libc6 (>= ${glibc#GLIBC_})/" \
+  --expression "s/(GLIBC_.*)(64bit)/($glibc)(64bit)/" "$tree/nfpm.yaml"

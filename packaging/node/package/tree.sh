@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the tree of files that the node packages install, for every supported Python at once.
+# Builds the tree of files that the node packages install, for every supported Python at once, or for those that PYTHONS
+# names.
 #
 # Usage: tree.sh DIRECTORY
 #
@@ -14,7 +15,14 @@ cd "$(dirname "$0")/../../.."
 pip=.venv/bin/pip
 lock=requirements/node.txt
 pythons=(3.11 3.12 3.13 3.14)
+[ -z "${PYTHONS:-}" ] || read -ra pythons <<<"$PYTHONS"
 machine=$(uname -m)
+# Wheels that need no newer glibc than this system has.
+glibc=$(getconf GNU_LIBC_VERSION)
+platforms=(--platform "manylinux2014_$machine")
+for minor in 17 28 34; do
+  [ $minor -gt "${glibc#*.}" ] || platforms+=(--platform "manylinux_2_${minor}_$machine")
+done
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -30,8 +38,7 @@ fetch() {
   local requirements=$scratch/requirements.txt
   cat >"$requirements"
   $pip download --quiet --no-deps --require-hashes --only-binary :all: --dest "$scratch/wheels" \
-    --platform "manylinux_2_34_$machine" --platform "manylinux_2_28_$machine" --platform "manylinux_2_17_$machine" \
-    --platform "manylinux2014_$machine" --requirement "$requirements" "$@"
+    "${platforms[@]}" --requirement "$requirements" "$@"
 }
 
 # Wheels that run with every Python. tpm2-pytss also requires `packaging`, but does not import it.

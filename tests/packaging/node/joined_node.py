@@ -2,7 +2,7 @@
 
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -10,6 +10,7 @@ from typing import Final
 from tests.harness.fleet import Fleet
 from tests.harness.node import Node
 from tests.harness.objects import Machine
+from tests.harness.process import wait_until
 from tests.harness.systemd_machine import SystemdMachine
 from tests.harness.tpm import SoftwareTpm, TrustDomain
 from tests.harness.workload import MANIFESTS
@@ -18,6 +19,13 @@ from tests.systemd import units
 
 CREDENTIAL: Final = f"{units.STATE}/credential.pem"
 BOOT_SECONDS: Final = 120
+_RESULTS: Final = "/run/calls"
+_FEW: Final = 2
+_CALLS: Final = f"""#!/bin/sh
+while :; do
+if /srv/call >/run/served; then echo served; else echo failed; fi >>{_RESULTS}
+done
+"""
 
 
 class JoinedNode:
@@ -50,6 +58,25 @@ class JoinedNode:
         info = bytes.fromhex(exec_info).decode()
         assert "'" not in info
         return f"KUBERNETES_EXEC_INFO='{info}' {units.PROGRAM}; exit $?"
+
+    @contextmanager
+    def calling(self) -> Iterator[Callable[[], list[str]]]:
+        """Call the plugin without a pause, as the kubelet does; yield a reader of the results."""
+        machine = self.machine
+        machine.write("/srv/call", f"#!/bin/sh\n{self.shell_command()}\n", mode=0o755)
+        machine.write("/srv/calls", _CALLS, mode=0o755)
+        machine.run("rm", "-f", _RESULTS)
+        machine.run("systemd-run", "--unit=calls", "/srv/calls")
+
+        def results() -> list[str]:
+            return machine.call("cat", _RESULTS).stdout.split()
+
+        wait_until(lambda: len(results()) > _FEW, what="the first calls have ended")
+        yield results
+        served = len(results())
+        wait_until(lambda: len(results()) > served + _FEW, what="more calls have ended")
+        assert set(results()) == {"served"}, machine.journal("calls")
+        machine.run("systemctl", "stop", "calls")
 
     def copy_into(self, package: Path) -> str:
         """Copy a package into the machine, and return its path there."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.controlplane.release import ARCHITECTURES
 from tests.harness.debian_root import APT_INSTALL, SUITES, clean_root, overlay
 from tests.harness.wire import output
 
@@ -20,11 +21,11 @@ NAME: Final = "node-attestation-authenticator"
 DIRECTORY: Final = "/usr/lib/kubelet-authenticator-tpm"
 FULL_PROGRAM: Final = f"{DIRECTORY}/bin/kubelet-authenticator-tpm-full"
 NEWER: Final = "99.0"
-_SYSTEM: Final = ("systemd", "systemd-sysv", "dbus", "iproute2")
-_DEPENDENCIES: Final = (
+SYSTEM: Final = ("systemd", "systemd-sysv", "dbus", "iproute2")
+DEPENDENCIES: Final = (
     "python3", "libtss2-esys-3.0.2-0", "libtss2-rc0", "libtss2-tctildr0", "libtss2-tcti-device0",
 )  # fmt: skip
-_TCTI: Final = "libtss2-tcti-swtpm0"
+TCTI: Final = "libtss2-tcti-swtpm0"
 """The connection to a software TPM, which a node does not need."""
 
 
@@ -73,8 +74,9 @@ def pack_newer(directory: Path) -> None:
 
 def find(directory: Path, kind: Kind) -> Path:
     """Return the one package of a format in a directory."""
-    pattern = f"{NAME}[_-][0-9]*[0-9][_-]{'1.' + platform.machine() if kind is RPM else '*'}"
-    pattern += f".{kind.format}"
+    machine = platform.machine()
+    ending = f"-1.{machine}.rpm" if kind is RPM else f"_{ARCHITECTURES[machine]}.deb"
+    pattern = f"{NAME}[_-][0-9]*[0-9]{ending}"
     [package] = directory.glob(pattern)
     return package
 
@@ -92,31 +94,32 @@ def install(  # noqa: PLR0913 - the package and its Python are those of `make pa
 
     Return the layers, uppermost first.
     """
-    root = clean_root(suite, (*_SYSTEM, *more), (*_DEPENDENCIES, _TCTI, "rpm"))
+    root = clean_root(suite, (*SYSTEM, *more), (*DEPENDENCIES, TCTI, "rpm"))
     upper = directory / "installed"
     package = package or find(PROJECT / "dist", kind)
     with overlay(directory / "mounts", upper, (root,)) as merged:
         shutil.copy(package, merged / "srv")
         if kind is DEB:
-            _apt_install(merged, f"/srv/{package.name}")
+            apt_install(merged, f"/srv/{package.name}")
         else:
-            _apt_install(merged, "rpm", *_DEPENDENCIES)
+            apt_install(merged, "rpm", *DEPENDENCIES)
             output("chroot", merged, *kind.upgrade, f"/srv/{package.name}")
         import_everything(merged, python)
-        _apt_install(merged, _TCTI)
+        apt_install(merged, TCTI)
     return upper, root
 
 
 @contextmanager
 def without_package(suite: str, directory: Path) -> Iterator[Path]:
     """Mount a system that has what the package needs, except Python and the package."""
-    root = clean_root(suite, _SYSTEM, (*_DEPENDENCIES, _TCTI, "rpm"))
+    root = clean_root(suite, SYSTEM, (*DEPENDENCIES, TCTI, "rpm"))
     with overlay(directory / "mounts", directory / "system", (root,)) as merged:
-        _apt_install(merged, *_DEPENDENCIES[1:])
+        apt_install(merged, *DEPENDENCIES[1:])
         yield merged
 
 
-def _apt_install(root: Path, *packages: str) -> None:
+def apt_install(root: Path, *packages: str) -> None:
+    """Install Debian packages in a root that has them in apt's cache."""
     path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
     environment = ("env", "-i", path, "DEBIAN_FRONTEND=noninteractive")
     output("chroot", root, *environment, *APT_INSTALL, *packages)

@@ -1,8 +1,4 @@
-"""The variant with a CPython of its own, in a system that has no Python.
-
-No registry that the tests reach has python-build-standalone. A copy of Debian's interpreter and its
-standard library takes its place: CPython finds its modules relative to its program.
-"""
+"""The variant with a CPython of its own, in systems that have no fitting Python."""
 
 import json
 import shutil
@@ -16,44 +12,24 @@ from tests.harness.debian_root import SUITES
 from tests.harness.fleet import Fleet
 from tests.harness.wire import output
 from tests.packaging.node import joined_node, packages
-from tests.packaging.node.packages import BUILD, DEB, DIRECTORY, TREE, Installer
+from tests.packaging.node.packages import BUILD, DEB, DIRECTORY, Installer
 from tests.systemd import units
 
 APT: Final = ("apt-get", "--quiet", "--yes")
 INTERPRETER: Final = f"{DIRECTORY}/python/bin/python3"
 
 
-def relocatable_python(directory: Path) -> Path:
-    """Return a copy of Debian's CPython, in the layout of python-build-standalone."""
-    [library] = Path("/usr/lib").glob("python3.1?")
-    (directory / "bin").mkdir(parents=True)
-    shutil.copy(f"/usr/bin/{library.name}", directory / "bin/python3")
-    shutil.copytree(library, directory / "lib" / library.name, symlinks=False, ignore=dangling)
-    return directory
-
-
-def dangling(directory: str, names: list[str]) -> set[str]:
-    """Return the links of a directory that lead nowhere, such as those to packages of Debian."""
-    return {name for name in names if not (Path(directory) / name).exists()}
+TREE: Final = packages.PROJECT / "build/bundled"
+"""The root directory with the files that `make bundled` has packed."""
+OLD_SUITE: Final = "bullseye"
+"""Debian 11: glibc 2.31. Its TPM library does not reach the software TPM of the tests, which has a
+Unix socket, so no node joins in it."""
 
 
 @pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the tree of the variant."""
-    directory = tmp_path_factory.mktemp("bundled")
-    tree = directory / "tree"
-    shutil.copytree(TREE, tree, symlinks=True)
-    python = relocatable_python(directory / "python")
-    output(BUILD / "bundle-python.sh", tree, python)
-    return tree
-
-
-@pytest.fixture(scope="module")
-def package(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the deb of the variant."""
-    directory = tmp_path_factory.mktemp("package")
-    output(BUILD / "pack.sh", tree, directory, "deb")
-    [deb] = directory.glob(f"{packages.NAME}_*+bundled_*.deb")
+def package() -> Path:
+    """Return the deb of the variant."""
+    [deb] = (packages.PROJECT / "dist").glob(f"{packages.NAME}_*+bundled_*.deb")
     return deb
 
 
@@ -62,6 +38,10 @@ def system(package: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
     """Return a system with the variant and without another Python, as layers of an overlay."""
     directory = tmp_path_factory.mktemp("system")
     return packages.install(SUITES[0], DEB, directory, package=package, python=INTERPRETER)
+
+
+def test_every_module_is_imported_with_an_old_glibc(package: Path, tmp_path: Path) -> None:
+    assert packages.install(OLD_SUITE, DEB, tmp_path, package=package, python=INTERPRETER)
 
 
 def test_node_without_python_joins_and_serves_from_its_cache(
@@ -114,10 +94,10 @@ def test_python_of_another_version_is_refused(tmp_path: Path) -> None:
     assert "must have a CPython 3.11 to 3.14" in refused.stderr
 
 
-def test_system_extension_gives_a_read_only_system_the_program(tree: Path, tmp_path: Path) -> None:
+def test_system_extension_gives_a_read_only_system_the_program(tmp_path: Path) -> None:
     """systemd-sysext merges the extension into /usr, in a mount namespace of its own."""
     extension = tmp_path / packages.NAME
-    output(BUILD / "sysext.sh", tree, extension)
+    output(BUILD / "sysext.sh", TREE, extension)
     program = f"{DIRECTORY}/bin/kubelet-authenticator-tpm-full"
     with packages.without_package(SUITES[0], tmp_path) as system:
         shutil.copytree(extension, system / "var/lib/extensions" / packages.NAME, symlinks=True)

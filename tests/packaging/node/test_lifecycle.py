@@ -76,29 +76,13 @@ def test_upgrade_never_interrupts_the_cache(node: JoinedNode, system: System, ne
     machine, (kind, _) = node.machine, system
     package = node.copy_into(packages.find(newer, kind))
     before = (machine.run("cat", joined_node.CREDENTIAL), machine.show("kubelet", "MainPID"))
-    machine.write("/srv/call", f"#!/bin/sh\n{node.shell_command()}\n", mode=0o755)
-    machine.write(
-        "/srv/calls",
-        "#!/bin/sh\nwhile :; do\n"
-        "if /srv/call >/run/served; then echo served; else echo failed; fi >>/run/calls\ndone\n",
-        mode=0o755,
-    )
-    machine.run("systemd-run", "--unit=calls", "/srv/calls")
-    wait_until(lambda: len(calls(node)) > 2, what="calls are served before the upgrade")
-    machine.run(*kind.upgrade, package)
-    during = len(calls(node))
-    wait_until(lambda: len(calls(node)) > during + 2, what="calls are served after the upgrade")
-    assert set(calls(node)) == {"served"}, machine.journal("calls")
+    with node.calling():
+        machine.run(*kind.upgrade, package)
     after = (machine.run("cat", joined_node.CREDENTIAL), machine.show("kubelet", "MainPID"))
     assert after == before
     assert "join" in machine.run("cat", kind.defaults).lower()
     machine.run("systemctl", "start", units.RENEW)
     assert machine.run("python3", "-IS", "-c", PRINT_VERSION).strip() == packages.NEWER
-
-
-def calls(node: JoinedNode) -> list[str]:
-    """Return the results of the calls so far."""
-    return node.machine.call("cat", "/run/calls").stdout.split()
 
 
 def test_removal_leaves_nothing_but_the_state(node: JoinedNode, system: System) -> None:
