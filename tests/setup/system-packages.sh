@@ -4,8 +4,7 @@
 # Usage: system-packages.sh PYTHON [image|packages|rehearsal|site]
 #
 # With "image", also what builds the container image of the signer; with "packages", what checks the node packages; with
-# "rehearsal", what builds and installs a release; with "site", the browser that checks the
-# documentation site.
+# "rehearsal", what builds and installs a release; with "site", the browser that checks the documentation site.
 #
 # PYTHON is the interpreter of the virtual environment. Debian's python3-dev has headers for Debian's python3 only. So
 # for another interpreter the script installs no headers, and only checks that they are there.

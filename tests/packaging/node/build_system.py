@@ -36,10 +36,8 @@ _INSIDE: Final = "/srv/source"
 _TREE_PACKAGES: Final = ("gcc", "libc6-dev", "pkg-config", "libtss2-dev", "ca-certificates")
 _LIBRARIES: Final = ("zlib1g-dev", "libffi-dev")
 """What is linked into the CPython."""
-_CPYTHON_PACKAGES: Final = (
-    *(*_TREE_PACKAGES, "make", "dpkg-dev", "perl", "xz-utils"),
-    *_LIBRARIES,
-)
+_TOOLS: Final = ("make", "dpkg-dev", "perl", "xz-utils")
+_CPYTHON_PACKAGES: Final = (*_TREE_PACKAGES, *_TOOLS, *_LIBRARIES)
 _SOURCES: Final = """\
 deb-src [signed-by=/srv/sources.gpg] http://deb.debian.org/debian trixie main
 deb-src [signed-by=/srv/sources.gpg] http://deb.debian.org/debian-security trixie-security main
