@@ -44,19 +44,24 @@ class Loop:
         self._from_start = from_start
         self._began = 0.0
         self._thread = Thread(target=self._run, name=name, daemon=True)
+        self._is_started = False
 
     def start(self) -> None:
         """Start the thread."""
         self._began = time.monotonic()
         self._thread.start()
+        self._is_started = True
 
     def join(self, seconds: float) -> None:
         """Wait until the thread has ended, but at most this time."""
         self._thread.join(seconds)
 
     def is_healthy(self) -> bool:
-        """Return whether the thread runs, or must not, and its step does not take too long."""
-        if self._stop.is_set():
+        """Return whether the thread runs, or must not, and its step does not take too long.
+
+        A thread that is not started yet is healthy: other threads ask while the process starts.
+        """
+        if self._stop.is_set() or not self._is_started:
             return True
         return self._thread.is_alive() and time.monotonic() - self._began < MAX_SECONDS
 

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 import requests
 import yaml
@@ -30,6 +30,8 @@ class HasManagement(Protocol):
 
 _SHUTDOWN_SECONDS = 45
 """terminationGracePeriodSeconds of the chart."""
+RUNNING: Final[set["Signer"]] = set()
+"""Every signer of this process that was started and not stopped."""
 _ROLE = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/roles/node-attestation-signer"
 OPT_IN = {"attestation.cluster.x-k8s.io/client-signer": CLIENT_SIGNER}
 
@@ -101,6 +103,7 @@ class Signer:
             env=self.environment,
             stderr=self.stderr,
         )  # fmt: skip
+        RUNNING.add(self)
 
     def wait_until_ready(self) -> None:
         """Wait until it has listed the objects of the management cluster."""
@@ -173,6 +176,7 @@ class Signer:
 
         Raises `ProcessFailed`: it had ended by itself.
         """
+        RUNNING.discard(self)
         process.require_running(self._process, self.log)
         process.stop(self._process, seconds=_SHUTDOWN_SECONDS)
         status: int = self._process.returncode
@@ -180,6 +184,7 @@ class Signer:
 
     def kill(self) -> None:
         """Send SIGKILL."""
+        RUNNING.discard(self)
         process.kill(self._process)
 
     def __enter__(self) -> Self:

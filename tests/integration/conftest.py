@@ -10,7 +10,7 @@ import pytest
 from tests.controlplane import pins, provide
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
-from tests.harness.signer import Signer, serving_all
+from tests.harness.signer import RUNNING, Signer, serving_all
 from tests.harness.tpm import TrustDomain
 from tests.integration.relays import Relayed, relays
 
@@ -76,6 +76,15 @@ def object_signer(
 def vendor(tmp_path_factory: pytest.TempPathFactory) -> TrustDomain:
     """Make the authority that certifies the endorsement keys of all nodes."""
     return TrustDomain(tmp_path_factory.mktemp("vendor"))
+
+
+@pytest.fixture(autouse=True)
+def no_signer_is_left() -> Iterator[None]:
+    """Kill the signers that a failed test left running: they would answer the next tests' nodes."""
+    before = frozenset(RUNNING)
+    yield
+    for signer in RUNNING - before:
+        signer.kill()
 
 
 @pytest.fixture

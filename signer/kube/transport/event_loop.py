@@ -67,9 +67,11 @@ class EventLoop:
         loop = asyncio.new_event_loop()
         self._beat(loop)
         try:
-            self._thread = Thread(target=loop.run_forever, name=self._name, daemon=True)
-            self._thread.start()
+            thread = Thread(target=loop.run_forever, name=self._name, daemon=True)
+            thread.start()
         except RuntimeError:
             loop.close()
             raise
+        # After the start: until then the thread is not alive, and `is_healthy` would be wrong.
+        self._thread = thread
         return loop

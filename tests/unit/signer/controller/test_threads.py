@@ -65,8 +65,18 @@ def test_step_that_takes_longer_than_the_pause_starts_again_immediately() -> Non
     assert pauses == [2.0, 0.0]
 
 
-def test_loop_whose_thread_does_not_run_makes_no_progress() -> None:
-    assert not make_loop(lambda: None, Event()).is_healthy()
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_loop_whose_thread_has_ended_makes_no_progress() -> None:
+    """Before its start it is healthy: a loop that starts earlier asks for all of them."""
+
+    def pause() -> float:
+        raise SystemExit
+
+    loop = Loop("test", lambda: None, pause=pause, stop=Event())
+    assert loop.is_healthy()
+    loop.start()
+    loop.join(30)
+    assert not loop.is_healthy()
 
 
 def test_check_that_fails_makes_the_health_bad_with_one_alarm(

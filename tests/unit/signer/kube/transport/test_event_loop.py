@@ -37,6 +37,25 @@ def test_tasks_share_a_thread() -> None:
     stop(loop)
 
 
+def test_loop_is_healthy_while_its_thread_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The probe that asked at this moment logged an alarm."""
+    loop, start, answers = EventLoop("test", TaskPool(1)), Thread.start, list[bool]()
+
+    def start_slowly(thread: Thread) -> None:
+        answers.append(loop.is_healthy())
+        start(thread)
+        answers.append(loop.is_healthy())
+
+    async def nothing() -> None:
+        pass
+
+    monkeypatch.setattr(Thread, "start", start_slowly)
+    loop.start(nothing).result(SECONDS)
+    assert answers == [True, True]
+    assert loop.is_healthy()
+    stop(loop)
+
+
 def test_cancelled_task_ends_while_it_waits() -> None:
     """The thread of a closed cluster's watch ended minutes later."""
     loop = EventLoop("test", TaskPool(1))
