@@ -14,8 +14,9 @@ from typing import Final
 from signer.model import AttestedNodeObject, EndorsementKeyObject, is_credential_id
 
 _DIGITS: Final = 32
-"""Hex digits of a credential ID in the list: 128 bits of the SHA-256. Nobody gains from a collision
-of two certificates of one node, and another certificate with these bits takes 2^125 hashes."""
+"""Hex digits of a credential ID in the list: 128 bits of the SHA-256. A collision between two
+certificates of one node is of no use, and another certificate with these bits
+takes 2^125 hashes."""
 _PREFIX: Final = len("X509SHA256=")
 _TEXT: Final = re.compile(f"(0|[1-9][0-9]{{0,11}})((?: [0-9a-f]{{{_DIGITS}}}){{0,16}})")
 

@@ -157,7 +157,7 @@ def without_authorities(scenario: Scenario) -> None:
 
 
 def without_vm_id(scenario: Scenario) -> None:
-    """Let nobody know the virtual machine of the Machine."""
+    """Leave the virtual machine of the Machine unknown."""
     scenario.change_machine(vm_id=None)
 
 

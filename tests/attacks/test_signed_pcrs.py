@@ -106,7 +106,7 @@ ATTACKS: list[Attack] = [
         {
             PcrPolicyMismatch: {
                 "no signature": sending(None),
-                "a kernel that nobody signed": booted(ROOTKIT, SIGNED),
+                "a kernel without a signature": booted(ROOTKIT, SIGNED),
                 "a kernel that another vendor signed": booted(ROOTKIT, BY_OTHER),
                 "another vendor's signature under the vendor's fingerprint": booted(
                     ROOTKIT, {**BY_OTHER, "pkfp": SIGNED["pkfp"]}

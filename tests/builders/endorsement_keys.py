@@ -33,4 +33,4 @@ def endorsement_key(name: str, **changes: Any) -> EndorsementKeyObject:  # noqa:
 def registration(cluster: ClusterKey, **fields: str | None) -> Registration:
     """Return a registration in a Cluster; the fields that are not given match nothing."""
     entry = Registration(cluster=cluster, provider_id=None, machine_name=None, node_name=None)
-    return replace(entry, **fields)  # type: ignore[arg-type] # none is the cluster
+    return replace(entry, **fields)  # type: ignore[arg-type] # `cluster` is not among them

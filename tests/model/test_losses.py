@@ -42,7 +42,7 @@ def test_honest_nodes_are_served_in_every_mode(name: str) -> None:
     "name", ["one key", "one key, claims held", "one key, claims swept", "moved", "pool"]
 )
 def test_one_key_serves_two_nodes_in_turn(name: str) -> None:
-    """So the invariant ONE_KEY does not hold merely because no certificates are issued."""
+    """So the invariant ONE_KEY does not hold only because no certificates are issued."""
     for mode in Mode:
         scenario = SCENARIOS[name](mode)
         assert {it.place for it in result(name, mode).certificates} == set(scenario.targets)

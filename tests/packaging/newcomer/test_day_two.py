@@ -146,7 +146,7 @@ def join(day: DayTwo) -> Node:
 def accept_the_update_of_three_nodes_and_of_one(
     day: DayTwo, updated: Sequence[Node], other: Node
 ) -> None:
-    """Accept another firmware, and another kernel of a node that nobody updated with the rest."""
+    """Accept another firmware, and the kernel of a node that was not updated with the rest."""
     for node in updated:
         boot(node, "1.5")
     boot(other, "1.4", kernel=b"kernel 2")

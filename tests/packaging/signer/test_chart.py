@@ -154,7 +154,7 @@ def test_every_crd_is_in_the_chart_and_stays_when_it_is_uninstalled(tmp_path: Pa
 
 
 def test_permissions_are_those_of_management_rbac(tmp_path: Path) -> None:
-    """Only labels are added, and roles that nobody is bound to."""
+    """Only labels are added, and roles without a binding."""
     text = (CHART.parent / "management-rbac.yaml").read_text(encoding="utf-8")
     source = [o for o in objects(text) if o["kind"] in ROLES]
     rendered = [

@@ -121,7 +121,7 @@ def test_node_with_an_ended_certificate_gets_none() -> None:
 
 
 def test_nodes_that_need_a_certificate_are_counted_once() -> None:
-    """After an outage that loses nodes, none is due but those that wait at the end."""
+    """After an outage that loses nodes, only those are due that wait at the end."""
     result = run(signers_out(0.3))
     assert result.lost > 0
     assert result.due == 0

@@ -83,7 +83,7 @@ def test_labels_are_kept_up_to_date_while_requests_cannot_be_maintained(
 def test_shared_authority_is_found_while_requests_cannot_be_maintained(
     workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever flooded one of two Clusters with requests prevented the alarm about them."""
+    """A flood of requests in one of two Clusters prevented the alarm about them."""
     rounds = make_components(workload)._rounds
 
     def fail() -> None:

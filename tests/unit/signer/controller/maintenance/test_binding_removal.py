@@ -176,7 +176,7 @@ def test_expired_claim_of_an_earlier_opt_in_does_not_count() -> None:
 def test_what_cannot_be_read_keeps_the_bindings(
     change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Requests wait, too: nobody knows whether the bindings must stay."""
+    """Requests wait, too: whether the bindings must stay is unknown."""
     scene = Scene()
     scene.nodes(node("first", is_control_plane=True))
     if change == "lease":

@@ -245,7 +245,7 @@ def test_connections_above_the_limit_are_closed_at_once(
     signer: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Silent clients hold a connection each; when they are gone, others are served again."""
-    monkeypatch.setattr(http_server, "_REQUEST_SECONDS", 600.0)  # none is cut off before
+    monkeypatch.setattr(http_server, "_REQUEST_SECONDS", 600.0)  # no request is cut off before
     host, _, port = signer.url.removeprefix("http://").partition(":")
     silent = [socket.create_connection((host, int(port)), timeout=10) for _ in range(32)]
     with pytest.raises(requests.ConnectionError):

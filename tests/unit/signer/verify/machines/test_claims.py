@@ -96,7 +96,7 @@ def assert_claimed(scenario: Scenario, basis: TrustBasis = TrustBasis.REGISTERED
     assert node.boot.reset_count == 5
 
 
-# Claims that stop nobody
+# Claims that stop no node
 
 
 def held_by_other(scenario: Scenario, basis: TrustBasis = TrustBasis.REGISTERED) -> None:

@@ -105,7 +105,7 @@ def test_only_the_token_of_the_machine_may_offer_a_key() -> None:
 
 
 def test_entry_credential_names_no_key_for_operators() -> None:
-    """Every node has it, so whoever copies it could offer a TPM for any Machine."""
+    """Every node has it, so a copy of it could offer a TPM for any Machine."""
     scenario = Scenario()
     scenario.change_machine(bootstrap_token_id=None)
     scenario.username = ENTRY_USER
