@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import ssl
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +19,7 @@ from tests.harness.netns import NetworkNamespace
 from tests.harness.node import Node
 from tests.harness.process import tail, wait_until
 from tests.harness.programs import PLUGIN
+from tests.harness.wire import output
 from tests.harness.workload import MANIFESTS, WorkloadCluster
 
 API_VERSION = "kubeadm.k8s.io/v1beta4"
@@ -44,8 +44,10 @@ def prepare(cluster: WorkloadCluster, version: str, directory: Path) -> None:
     """Let kubeadm create its ConfigMaps and roles in the cluster, as kubeadm init does."""
     config = directory / "init.yaml"
     endpoint = cluster.url.removeprefix("https://")
+    # kubeadm looks for an address of its own at a default route, which a test may not have.
+    local = {"advertiseAddress": cluster.host}
     documents = [
-        {"apiVersion": API_VERSION, "kind": "InitConfiguration"},
+        {"apiVersion": API_VERSION, "kind": "InitConfiguration", "localAPIEndpoint": local},
         {
             "apiVersion": API_VERSION,
             "kind": "ClusterConfiguration",
@@ -56,14 +58,10 @@ def prepare(cluster: WorkloadCluster, version: str, directory: Path) -> None:
     ]
     config.write_text(yaml.safe_dump_all(documents), encoding="utf-8")
     for phase in (("upload-config", "all"), ("bootstrap-token",)):
-        subprocess.run(
-            [
-                cluster.assets / "kubeadm", "init", "phase", *phase,
-                f"--config={config}", f"--kubeconfig={cluster.admin_config}",
-            ],
-            check=True,
-            env={"HOME": str(directory), "PATH": os.defpath},
-            capture_output=True,
+        output(
+            "env", "-i", f"HOME={directory}", f"PATH={os.defpath}",
+            cluster.assets / "kubeadm", "init", "phase", *phase,
+            f"--config={config}", f"--kubeconfig={cluster.admin_config}",
         )  # fmt: skip
 
 

@@ -42,6 +42,9 @@ elif [ "$purpose" = rehearsal ]; then
   reason[buildah]="builds a container image without a daemon"
   reason[qemu-user-static]="runs the programs of the image for arm64"
   reason[pipx]="installs the commands for operators as users do"
+  reason[skopeo]="copies the image to and from the registry"
+  reason[jq]="reads the index of the image, as the release workflow does"
+  reason[curl]="downloads the files of the release, as users do"
 elif [ "$purpose" = site ]; then
   reason[chromium]="opens the pages of the documentation site"
 fi

@@ -14,6 +14,7 @@ from typing import Final
 from tests.release.rehearsal import (
     build,
     chart,
+    manifests,
     newcomer,
     operator_commands,
     provider,
@@ -30,6 +31,7 @@ STEPS: Final[tuple[Step, ...]] = (
     *site.STEPS,
     *registry.STEPS,
     *chart.STEPS,
+    *manifests.STEPS,
     *provider.STEPS,
     *newcomer.STEPS,
     *operator_commands.STEPS,

@@ -15,12 +15,12 @@ from tests.packaging.newcomer.clusters import BareManagementCluster
 from tests.packaging.signer import image
 from tests.packaging.signer.helm import NAMESPACE, RELEASE
 from tests.packaging.signer.pod import Pod
+from tests.release.rehearsal.installed import DEPLOYMENT
 from tests.release.rehearsal.registry import CHART, pull
 from tests.release.rehearsal.stage import NEW, OLD, Stage
 from tests.release.rehearsal.story import Step
 from tests.release.rehearsal.workstation import Workstation
 
-_DEPLOYMENT: Final = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{RELEASE}"
 _EMULATOR: Final = "/usr/bin/qemu-aarch64-static"
 _EMULATED_SECONDS: Final = 600
 """An emulated signer needs 20 s of CPU until it is ready."""
@@ -76,7 +76,7 @@ class Installation:
 
     def _pull(self, architecture: str) -> Path:
         """Pull the image of the Deployment, as a kubelet does."""
-        deployment = self._fleet.management.admin.get(_DEPLOYMENT)
+        deployment = self._fleet.management.admin.get(DEPLOYMENT)
         [container] = deployment["spec"]["template"]["spec"]["containers"]
         name: str = container["image"]
         archive = pull(self._stage, name)

@@ -66,12 +66,17 @@ def publish(version: str, stage: Stage) -> str:
     options = f"--key={keys}/cosign.key --signing-config={keys}/signing-config.json"
     workstation = Workstation(stage, f"publisher-{version}")
     workstation.run(f'{_SCRIPT} "$DIST" {REGISTRY}', DIST=dist, COSIGN_OPTIONS=options)
-    archive = dist / f"{image.NAME}-{version}.oci.tar"
+    archive = archive_of(stage, version)
     served = workstation.run(f'skopeo inspect --raw "docker://{IMAGE}:{version}" | sha256sum')
     digest = image.read_digest(archive)
     assert served.split()[0] == digest.removeprefix("sha256:"), "the registry must serve the index"
     size = f"{archive.stat().st_size / 1e6:.1f} MB"
     return f"{IMAGE}:{version}, {size}\n{workstation.run(f'cosign tree {IMAGE}@{digest}')}"
+
+
+def archive_of(stage: Stage, version: str) -> Path:
+    """Return the OCI archive from which the image of a version is published."""
+    return stage.dist(version) / f"{image.NAME}-{version}.oci.tar"
 
 
 def pull(stage: Stage, name: str) -> Path:
