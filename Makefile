@@ -77,8 +77,8 @@ controlplane: setup ## Bring the programs that the tests run against (built once
 
 .PHONY: demo
 ifeq ($(FROM),packages)
-demo: $(RELEASE_TARGETS) controlplane
-	@$(BIN)/python -m tests.demo.packages
+demo: ONLY := quick-start
+demo: rehearse-release
 else
 demo: setup ## Show nodes joining and intruders refused; FROM=packages follows the quick start
 	@$(PROVIDE) --need kube-apiserver,etcd,kubectl
@@ -282,7 +282,8 @@ rehearse-release: setup controlplane ## Build 0.1.0 and 0.1.1, publish them loca
 	$(BIN)/python -m tests.release.rehearsal $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 .PHONY: test-newcomer
-test-newcomer: $(RELEASE_TARGETS) controlplane ## Follow the quick start from the files of a release, to a Ready node, and then day two
+test-newcomer: ONLY := quick-start
+test-newcomer: rehearse-release ## Follow the quick start from the published files of a release, to a Ready node, and then day two
 	$(PYTEST) tests/packaging/newcomer $(ARGS)
 
 .PHONY: test-upgrade

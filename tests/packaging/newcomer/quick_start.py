@@ -21,10 +21,7 @@ from tests.packaging.signer import helm, image
 from tests.packaging.signer.pod import Pod
 
 PAGE: Final = ROOT / "docs/quick-start.md"
-RELEASE: Final = ROOT / "dist"
-TEST: Final = (
-    "run by: tests/packaging/newcomer/test_quick_start.py::test_quick_start_leads_to_a_ready_node"
-)
+TEST: Final = "run by: tests/release/rehearsal/newcomer.py::install"
 ON_NODE: Final = "run on a node"
 SETTINGS: Final = ". /etc/default/kubelet-authenticator-tpm\n"
 _DEPLOYMENT: Final = f"/apis/apps/v1/namespaces/{helm.NAMESPACE}/deployments/{helm.RELEASE}"
@@ -107,11 +104,11 @@ def blocks() -> list[Block]:
 
 @contextmanager
 def prepared(
-    directory: Path, story: Narrator, *, release: Path = RELEASE, pull: Puller | None = None
+    directory: Path, story: Narrator, *, release: Path, pull: Puller
 ) -> Iterator[Newcomer]:
     """Run what the page supposes: the clusters, and a machine with its Machine object.
 
-    `release` has the files that the user downloads. Without `pull`, the image is among them.
+    `release` has the files that the user has downloaded.
     """
     directory.mkdir(exist_ok=True)
     with ExitStack() as stack:
@@ -124,6 +121,4 @@ def prepared(
         described = Machine(NAME, provider_id=PROVIDER_ID, addresses=addresses)
         running.management.create_machine(NAMESPACE, CLUSTER, described)
         workstation = Workstation(directory / "workstation", release, running)
-        [archive] = release.glob(f"{image.NAME}-*.oci.tar")
-        pull = pull or (lambda _: archive)
         yield Newcomer(story, directory, running, node, workstation, stack, pull)

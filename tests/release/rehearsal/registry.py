@@ -14,7 +14,7 @@ from tests.harness import process
 from tests.harness.documentation import ROOT, blocks_of
 from tests.packaging.signer import image
 from tests.release.rehearsal.stage import HOST, REGISTRY, VERSIONS, Stage
-from tests.release.rehearsal.story import Step
+from tests.release.rehearsal.story import ALWAYS, Step
 from tests.release.rehearsal.workstation import Workstation
 
 IMAGE: Final = f"{REGISTRY}/{image.NAME}"
@@ -107,7 +107,7 @@ def verify(version: str, stage: Stage) -> str:
 
 
 STEPS: Final = (
-    Step(phase="publish", subject="image", run=serve),
-    *(Step(phase="publish", subject="image", run=partial(publish, each)) for each in VERSIONS),
+    Step(phase="publish", subject=ALWAYS, run=serve),
+    *(Step(phase="publish", subject=ALWAYS, run=partial(publish, each)) for each in VERSIONS),
     Step(phase="install", subject="image", run=partial(verify, VERSIONS[0])),
 )
