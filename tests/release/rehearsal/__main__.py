@@ -21,6 +21,7 @@ from tests.release.rehearsal import (
     registry,
     site,
 )
+from tests.release.rehearsal.packages import changes, refusals, repositories
 from tests.release.rehearsal.story import ALWAYS, Step, ordered, rehearse
 
 ROOT: Final = Path(__file__).parents[3]
@@ -34,6 +35,9 @@ STEPS: Final[tuple[Step, ...]] = (
     *manifests.STEPS,
     *provider.STEPS,
     *newcomer.STEPS,
+    *repositories.STEPS,
+    *refusals.STEPS,
+    *changes.STEPS,
     *operator_commands.STEPS,
 )
 

@@ -1,0 +1,1 @@
+"""The node packages: in signed repositories, installed from there, upgraded and changed back."""
