@@ -32,6 +32,12 @@ NAME: Final = "node-attestation-signer"
 ARCHITECTURES: Final = ("amd64", "arm64")
 THIS_ARCHITECTURE: Final = release.ARCHITECTURES.get(platform.machine(), "")
 _SUITE: Final = "trixie"
+_SOURCES: Final = f"""\
+deb http://deb.debian.org/debian {_SUITE} main
+deb http://deb.debian.org/debian {_SUITE}-updates main
+deb http://deb.debian.org/debian-security {_SUITE}-security main
+"""
+"""The same as in Debian's own image. debootstrap leaves security updates out."""
 _AUTHORITIES: Final = "/etc/ssl/certs/ca-certificates.crt"
 """Authorities of this machine, which may reach the package indexes through a proxy."""
 
@@ -117,7 +123,7 @@ def _blob_name(descriptor: dict[str, Any]) -> str:
     return f"blobs/{digest.replace(':', '/')}"
 
 
-def _debian_base() -> Path:
+def debian_base() -> Path:
     """Return a minimal Debian system, made by debootstrap when it is not in the cache."""
     base = provide.cache_directory(os.environ).with_name("roots") / f"{_SUITE}-image-base"
     with provide.locked(base.with_name(f".{base.name}.lock")):
@@ -128,6 +134,7 @@ def _debian_base() -> Path:
             output("debootstrap", "--variant=minbase", _SUITE, partial)
             shutil.copy(_AUTHORITIES, partial / "authorities.crt")
             partial.rename(base)
+        (base / "etc/apt/sources.list").write_text(_SOURCES, encoding="utf-8")
     return base
 
 
@@ -150,7 +157,7 @@ def _buildah(command: Sequence[str | Path], *arguments: str | Path) -> str:
 def _import_base(buildah: Sequence[str | Path]) -> str:
     """Make an image of the Debian system, with this machine's way to the package indexes."""
     container = _buildah(buildah, "from", "scratch")
-    _buildah(buildah, "copy", "--quiet", container, _debian_base(), "/")
+    _buildah(buildah, "copy", "--quiet", container, debian_base(), "/")
     pip = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
     pip.pop("PIP_FIND_LINKS", None)  # directories of this machine
     environment = pip | {"SSL_CERT_FILE": "/authorities.crt", "PIP_CERT": "/authorities.crt"}

@@ -15,6 +15,7 @@ from tests.harness.machines import Machines
 from tests.harness.management import ManagementCluster
 from tests.harness.process import free_port
 from tests.harness.signer import opt_in
+from tests.harness.wire import output
 from tests.packaging.signer import image
 from tests.packaging.signer.helm import CHART, NAMESPACE, RELEASE, helm
 from tests.packaging.signer.pod import Pod
@@ -102,6 +103,16 @@ def test_only_python_and_the_signer_can_be_executed(root: Path) -> None:
     }
     assert programs <= PROGRAMS
     assert not list(root.glob("usr/local/lib/python3.*/dist-packages/authenticator"))
+
+
+def test_packages_have_debians_security_updates() -> None:
+    """The base of the image came from debootstrap, which names Debian's main archive alone."""
+    indexes = output("chroot", image.debian_base(), "apt-get", "update", "--print-uris")
+    assert re.findall(r"dists/(\S+)/InRelease'", indexes) == [
+        "trixie",
+        "trixie-updates",
+        "trixie-security",
+    ]
 
 
 @pytest.mark.parametrize("program", ["node-attestation-signer", "node-attestation-insecure-signer"])
