@@ -9,7 +9,7 @@ LOCKS := requirements/build.txt requirements/dev.txt
 # The generator of the documentation site has a virtual environment of its own: nothing else needs it.
 DOCS_VENV := .venv-docs
 # Kubernetes releases that `test-versions` runs on: the newest, and the oldest that is supported.
-VERSIONS := v1.37.1 v1.35.8
+VERSIONS := v1.37.2 v1.35.8
 KUBERNETES_VERSION ?= $(firstword $(VERSIONS))
 export KUBERNETES_VERSION
 # The Cluster API release that `test-cluster-api` runs on, unless CLUSTER_API_VERSION names another one that
