@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
@@ -101,8 +102,13 @@ def extract_certificate(data: bytes) -> bytes:
     return whole
 
 
+@lru_cache(maxsize=512)
 def read_fields(der: bytes) -> CertificateFields:
     """Parse one certificate.
+
+    Offer, answer and renewals of a node have the same certificates, and the result depends on the
+    bytes alone. So it is cached, about 5 KB for each certificate, and 50 KB at most. A certificate
+    that is malformed is not cached.
 
     Raises `CertificateMalformed`.
     """
