@@ -5,6 +5,7 @@
 #
 # The version is the project's, or VERSION. All times are SOURCE_DATE_EPOCH, by default the time of the last commit.
 set -euo pipefail
+umask 022
 
 usage="usage: pack.sh TREE DESTINATION [deb|rpm]"
 tree=${1:?$usage}
