@@ -36,12 +36,17 @@ def ordered(steps: Sequence[Step], subjects: Sequence[str]) -> list[Step]:
 
 
 def rehearse(directory: Path, steps: Sequence[Step], *, as_built: bool) -> None:
-    """Run steps. Print a line when each starts, what it has seen, and how long it took."""
+    """Run steps. Print a line when each starts, what it has seen, and how long all took."""
     shutil.rmtree(directory / "work", ignore_errors=True)
-    story = Narrator()
+    story, table = Narrator(), []
     with ExitStack() as stack:
         stage = Stage(directory, stack, as_built=as_built)
         for number, step in enumerate(steps, 1):
+            started_at = story.elapsed
             with story.timed(f"{number}/{len(steps)} {step.phase}: {step.subject}"):
-                story.quote(step.run(stage))
+                seen = step.run(stage)
+                story.quote(seen)
+            seconds = story.elapsed - started_at
+            table.append(f"{seconds:6.1f} s  {step.phase}: {step.subject}: {seen.splitlines()[0]}")
     story.step(f"all {len(steps)} steps have passed")
+    story.quote("\n".join(table))
