@@ -15,8 +15,15 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Final, TextIO
 
-from signer.arguments import PROGRAM, parse_arguments
-from signer.config import (
+from signer.controller.controller import Controller
+from signer.explain.command import Files, explain
+from signer.explain.manifests import FilesInvalid
+from signer.explain.report import EXIT_UNDECIDED
+from signer.logs import start_log
+from signer.policy.changes.learn import LearnError, draft_policy
+from signer.policy.policy import describe_clusters
+from signer.settings.arguments import PROGRAM, parse_arguments
+from signer.settings.config import (
     DEFAULT_INFRASTRUCTURE_GROUP,
     Config,
     ConfigError,
@@ -25,13 +32,6 @@ from signer.config import (
     in_cluster_endpoint,
     load,
 )
-from signer.controller.controller import Controller
-from signer.explain.command import Files, explain
-from signer.explain.manifests import FilesInvalid
-from signer.explain.report import EXIT_UNDECIDED
-from signer.logs import start_log
-from signer.policy.learn import LearnError, draft_policy
-from signer.policy.policy import describe_clusters
 from signer.signals import stop_on_signals
 
 _EXIT_FAILED: Final = 1

@@ -1,6 +1,5 @@
 """Subcommands: one module each, named after it, with `run(context) -> exit code`.
 
-`run.py` holds what they share; `doctor_*.py` are the checks of `doctor`. This package may import
-every other package, but not `cli` or `launcher`. It reads neither argv nor environment: `cli`
-passes both.
+`run.py` holds what they share. This package may import every other package, but not `cli` or
+`launcher`. It reads neither argv nor environment: `cli` passes both.
 """

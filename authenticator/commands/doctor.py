@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from authenticator import wiring
+from authenticator.checks import doctor_kubelet, doctor_node
+from authenticator.checks.doctor_check import CheckFailed, CheckSkipped, DoctorContext, Finding
 from authenticator.clock import SystemClock
-from authenticator.commands import doctor_kubelet, doctor_node, join
-from authenticator.commands.doctor_check import CheckFailed, CheckSkipped, DoctorContext, Finding
+from authenticator.commands import join
 from authenticator.commands.run import CommandContext, watchdog
 from authenticator.config import invocation
 from authenticator.config.command_line import PROGRAM, Arguments

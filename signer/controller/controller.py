@@ -12,12 +12,12 @@ from collections.abc import Callable
 from threading import Event
 from typing import Final
 
-from signer.config import Config
 from signer.controller.live_leases import RENEW_SECONDS
 from signer.controller.maintenance.management_rounds import ManagementRounds
 from signer.controller.threads import Loop
 from signer.controller.wiring import ControllerParts
 from signer.logs import LogWriter, run_logged
+from signer.settings.config import Config
 
 _logger = logging.getLogger(__name__)
 

@@ -12,7 +12,6 @@ from signer.clusters.connection_problem import ConnectionProblem
 from signer.clusters.management_cluster import ManagementCluster
 from signer.clusters.workload_cluster import WorkloadCluster
 from signer.clusters.workload_clusters import WorkloadClusters
-from signer.config import Config
 from signer.controller.clock_skew import ClockSkew
 from signer.controller.live_leases import RENEW_DEADLINE
 from signer.controller.maintenance.binding_removal import BindingRemoval
@@ -59,6 +58,7 @@ from signer.logs import LogWriter
 from signer.model import ClaimStore, ClusterKey, EndorsementKeyObject
 from signer.platforms.queries import PlatformQueries
 from signer.platforms.registry import platform_of
+from signer.settings.config import Config
 
 _TASK_THREADS: Final = 16
 """For all workload clusters: their maintenance, their Secrets, and names of their API servers."""

@@ -6,7 +6,6 @@ from datetime import datetime
 from pathlib import Path
 
 from common.errors import AttestationError
-from signer.config import load_policy_file
 from signer.explain.manifests import FilesInvalid, kind_of, read_objects
 from signer.explain.offline_claims import OfflineClaimStore
 from signer.explain.offline_inventory import OfflineObjects
@@ -18,6 +17,7 @@ from signer.kube.csrs import read_csr
 from signer.kube.secrets import read_secret
 from signer.model import ChallengeKeys, ClusterKey, Csr
 from signer.policy.policy import PolicySet
+from signer.settings.config import load_policy_file
 from signer.verify.x509.trust_anchors import TrustAnchors
 
 _CSR = ("certificates.k8s.io", "CertificateSigningRequest")

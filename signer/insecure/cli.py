@@ -11,13 +11,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from signer.config import in_cluster_endpoint, load_connection
-from signer.flags import add_version, parse_cluster_key
 from signer.insecure.service import InsecureSigner, Settings
 from signer.kube.transport.client import ApiClient
 from signer.kube.transport.kubeconfig import Connection
 from signer.logs import start_log
 from signer.policy.section import parse_duration
+from signer.settings.config import in_cluster_endpoint, load_connection
+from signer.settings.flags import add_version, parse_cluster_key
 from signer.signals import stop_on_signals
 
 PROGRAM: Final = "node-attestation-insecure-signer"

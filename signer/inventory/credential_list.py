@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from signer.credential_entry import CredentialEntry, decode_entry
+from signer.claims.credential_entry import CredentialEntry, decode_entry
 from signer.kube.decode import Fields, Source, decode
 from signer.kube.resources import CONFIG_MAPS
 from signer.kube.transport.client import MAY_BE_ABSENT, ApiClient

@@ -26,6 +26,12 @@ _INTERRUPTED: Final = 130
 _STDERR: Final = 2
 _WATCH_SECONDS: Final = 5.0
 """Seconds between two rounds of `--watch`."""
+_ROOMS: Final = {
+    "fleet": ("status", "clusters", "problems", "nodes", "pending"),
+    "key_changes": ("approve", "register", "replace", "ban", "unban", "release"),
+    "pcrs": ("pcrs", "learn"),
+}
+"""The commands of each room of `commands/`; the modules of the others are at its top."""
 
 
 def main() -> int:
@@ -103,8 +109,9 @@ def find_command(arguments: Namespace) -> "Callable[[Session], int]":
     """Return `run` of the module that has the name of the command, and of its action if any."""
     words = (arguments.command, getattr(arguments, "action", ""))
     name = "_".join(filter(None, words)).replace("-", "_")
-    command: Callable[[Session], int]
-    command = importlib.import_module(f"signer.operator_cli.commands.{name}").run
+    rooms = [f"{room}." for room, commands in _ROOMS.items() if arguments.command in commands]
+    module = f"signer.operator_cli.commands.{''.join(rooms)}{name}"
+    command: Callable[[Session], int] = importlib.import_module(module).run
     return command
 
 

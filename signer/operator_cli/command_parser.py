@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from signer.flags import add_command, add_learn_flags, add_version, parse_cluster_key
+from signer.settings.flags import add_command, add_learn_flags, add_version, parse_cluster_key
 
 PROGRAM: Final = "kubectl-attestation"
 FORMATS: Final = ("table", "wide", "json", "yaml")

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from signer.config import ConfigError, load_policy_file
 from signer.inventory.cluster_api.cluster import ClusterObject
 from signer.inventory.custom_resources.policy_object import read_policy
 from signer.inventory.kinds import POLICIES
@@ -14,7 +13,8 @@ from signer.operator_cli.management.api import ManagementApi
 from signer.operator_cli.management.signer_state import read_signer_state
 from signer.operator_cli.session import Session
 from signer.policy.policy import Policy, PolicySet
-from signer.trust_bundles import TrustBundleInvalid, load_trust_bundle
+from signer.settings.config import ConfigError, load_policy_file
+from signer.settings.trust_bundles import TrustBundleInvalid, load_trust_bundle
 from signer.verify.x509.trust_anchors import TrustAnchors
 
 _FROM_FILE: Final = (

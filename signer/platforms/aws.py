@@ -17,9 +17,9 @@ from urllib.parse import urlencode, urlsplit
 
 from signer.errors import PlatformQueryFailed
 from signer.kube.transport.http_messages import HttpAnswer
-from signer.platforms.aws_answers import element, error_of_code
-from signer.platforms.aws_signature import AwsCredentials, signed_headers
-from signer.platforms.aws_web_identity import WebIdentity, assume_role
+from signer.platforms.aws_api.aws_answers import element, error_of_code
+from signer.platforms.aws_api.aws_signature import AwsCredentials, signed_headers
+from signer.platforms.aws_api.aws_web_identity import WebIdentity, assume_role
 from signer.platforms.credentials import Sessions, unusable
 from signer.platforms.https import call
 from signer.policy.policy import PlatformRules

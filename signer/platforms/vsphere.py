@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509 import InvalidVersion, load_der_x509_certificate
 
 from signer.errors import PlatformLocationNotAllowed, PlatformQueryFailed
-from signer.platforms.vsphere_inventory import (
+from signer.platforms.vsphere_api.vsphere_inventory import (
     Inventory,
     Properties,
     Reference,
@@ -33,7 +33,12 @@ from signer.platforms.vsphere_inventory import (
     read_inventory,
     read_references,
 )
-from signer.platforms.vsphere_session import QUERY_SECONDS, Session, Sessions, invalid_answer
+from signer.platforms.vsphere_api.vsphere_session import (
+    QUERY_SECONDS,
+    Session,
+    Sessions,
+    invalid_answer,
+)
 from signer.policy.policy import PlatformRules
 
 _PROVIDER_ID: Final = re.compile(

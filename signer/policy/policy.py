@@ -231,7 +231,7 @@ class EndorsementKeyRules:
     trust: TrustMode = TrustMode.REGISTERED
     platform: PlatformRules | None = None
     certificate_authorities: tuple[str, ...] = ()
-    """Paths of files or directories, which `signer.trust_bundles` reads."""
+    """Paths of files or directories, which `signer.settings.trust_bundles` reads."""
     certificate_revocation_lists: tuple[str, ...] = ()
     allow_certificates_without_usage: bool = False
     """Accept endorsement certificates that have neither key usage nor extended key usage."""

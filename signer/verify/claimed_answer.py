@@ -6,10 +6,10 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from signer.credential_entry import CredentialEntry
+from signer.claims.credential_entry import CredentialEntry
+from signer.claims.node_problem import renewal_deadline
 from signer.errors import ClaimConflict, PcrPolicyMismatch, RequesterCredentialUnknown
 from signer.model import AttestedNodeObject, BootState, ClaimStore, attested_node_name
-from signer.node_problem import renewal_deadline
 from signer.policy.policy import PcrMode, Policy
 from signer.verify.answer import VerifiedAnswer
 from signer.verify.attestation.measured_values import describe_boot

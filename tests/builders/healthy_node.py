@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import yaml
 
+from authenticator.checks.doctor_check import DoctorContext, Finding
 from authenticator.commands import doctor
-from authenticator.commands.doctor_check import DoctorContext, Finding
 from authenticator.config.exec_info import ExecInfo
 from authenticator.config.settings import Settings, resolve
 from authenticator.model import ApiCredential, CsrApi, Deadline, Server

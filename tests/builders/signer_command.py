@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from signer import cli
-from signer.config import Flags
+from signer.settings.config import Flags
 from tests.harness import kubeconfig, pki
 
 POLICY = {

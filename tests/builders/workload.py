@@ -1,11 +1,11 @@
 """A workload cluster that nothing connects to, and a configuration of the signer."""
 
 from signer.clusters.workload_cluster import WorkloadCluster
-from signer.config import Config
 from signer.fairness.memory_budget import Budgets
 from signer.fairness.task_pool import TaskPool
 from signer.kube.transport.event_loop import EventLoop
 from signer.kube.transport.kubeconfig import Connection, parse_kubeconfig
+from signer.settings.config import Config
 from tests.builders.kube_objects import HOME
 from tests.harness import kubeconfig, pki
 

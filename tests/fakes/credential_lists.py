@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from signer.credential_entry import CredentialEntry
+from signer.claims.credential_entry import CredentialEntry
 from signer.inventory.credential_list import CredentialList, CredentialListClient
 
 

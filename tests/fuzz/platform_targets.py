@@ -19,7 +19,7 @@ from signer.kube.transport.http_messages import HttpAnswer
 from signer.platforms import aws, azure, gce
 from signer.platforms.platform import Platform, VmPlatform
 from signer.platforms.vsphere import read_keys
-from signer.platforms.vsphere_inventory import read_inventory, read_references
+from signer.platforms.vsphere_api.vsphere_inventory import read_inventory, read_references
 from tests.builders import certificates
 from tests.builders.certificates import NOW
 from tests.builders.software_tpm import rsa_key

@@ -45,8 +45,8 @@ from signer.kube.csrs import read_csr
 from signer.kube.decode import Json, Source
 from signer.kube.transport.kubeconfig import parse_kubeconfig
 from signer.model import Csr
+from signer.policy.changes.pcr_predictions import PredictionsInvalid, read_predictions
 from signer.policy.load import PolicyFileInvalid, load_policies
-from signer.policy.pcr_predictions import PredictionsInvalid, read_predictions
 from signer.verify.x509.trust_anchors import load_trust_anchors
 from tests.builders import certificates, kube_objects
 from tests.builders.scenario import NOW, Scenario

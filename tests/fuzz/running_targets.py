@@ -24,7 +24,7 @@ from signer.kube.transport.client import ApiClient, Expired, Response
 from signer.kube.watches.cache import Cache
 from signer.kube.watches.watch import Reflector, ResourceSpec
 from signer.model import Csr
-from signer.policy.learn import LearnError, draft_policy
+from signer.policy.changes.learn import LearnError, draft_policy
 from signer.policy.load import load_policies
 from signer.policy.policy import PcrMode
 from tests.builders.scenario import NOW

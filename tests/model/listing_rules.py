@@ -7,11 +7,11 @@ from enum import StrEnum
 from typing import Any, Final, cast
 from unittest.mock import patch
 
+from signer.claims.credential_entry import CredentialEntry, is_older, next_entry
 from signer.controller.maintenance import credential_list_sync
 from signer.controller.maintenance.credential_list_sync import sync_credential_list
 from signer.controller.reconcile import answers, credential_lists
 from signer.controller.reconcile.credential_lists import ClaimReader
-from signer.credential_entry import CredentialEntry, is_older, next_entry
 from signer.inventory.credential_list import CredentialListClient
 from signer.model import AttestedNodeObject, EndorsementKeyObject
 from signer.verify.machines import claim_writes

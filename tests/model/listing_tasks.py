@@ -14,10 +14,10 @@ from typing import Any, Final, NamedTuple, Self, cast
 from unittest.mock import patch
 
 from common.errors import Denied
+from signer.claims.credential_entry import CredentialEntry
 from signer.controller.maintenance.credential_list_sync import sync_credential_list
 from signer.controller.reconcile import answers
 from signer.controller.reconcile.credential_lists import ClaimReader
-from signer.credential_entry import CredentialEntry
 from signer.errors import ClaimConflict, RequesterCredentialUnknown
 from signer.inventory.credential_list import CredentialList, CredentialListClient
 from signer.model import AttestedNodeObject, EndorsementKeyObject, KeyHolder, TrustBasis

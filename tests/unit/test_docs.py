@@ -18,12 +18,12 @@ from authenticator.config.command_line import parse_arguments as parse_node_argu
 from authenticator.config.kubeconfig import Kubeconfig
 from common import names
 from common.errors import AttestationError, Consequence
-from signer.arguments import COMMANDS as SIGNER_COMMANDS
-from signer.arguments import parse_arguments as parse_signer_arguments
 from signer.operator_cli.command_parser import parse_arguments as parse_operator_arguments
 from signer.policy.load import load_policies
 from signer.policy.policy import BANKS
 from signer.policy.section import Section
+from signer.settings.arguments import COMMANDS as SIGNER_COMMANDS
+from signer.settings.arguments import parse_arguments as parse_signer_arguments
 from tests.builders.kube_objects import INSECURE_CLIENT_SIGNER
 from tests.harness.documentation import (
     COMMANDS,

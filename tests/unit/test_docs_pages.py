@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from signer.arguments import parse_arguments as parse_signer_arguments
+from signer.settings.arguments import parse_arguments as parse_signer_arguments
 from signer.verify.checks import CHECKS
 from tests.harness.documentation import PAGES, ROOT
 

@@ -17,13 +17,13 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from authenticator.commands.endorsement_key import format_text
 from authenticator.state.credential import RENEWAL_FRACTION, RENEWAL_SPREAD
 from common.names import CHALLENGE_ANNOTATION, ENDORSEMENT_KEY_ANNOTATION, PENDING_REASON_ANNOTATION
-from signer.config import Flags
 from signer.controller.maintenance.housekeeping import enforce_auto_approve_policy
 from signer.fairness.outbox import Outbox
 from signer.inventory.cluster_api.key_annotation import read_key_annotation
 from signer.inventory.replica_records.challenge_keys import PREVIOUS_KEY_TTL, ROTATION_PERIOD
 from signer.policy.policy import AutoApproveBindings, EndorsementKeyRules, Policy, TrustMode
-from signer.trust_bundles import load_trust_bundle
+from signer.settings.config import Flags
+from signer.settings.trust_bundles import load_trust_bundle
 from tests.builders.certificates import Issuer, authority
 from tests.builders.reconciler import Rate, ReconcilerFixture
 from tests.builders.scenario import HOME

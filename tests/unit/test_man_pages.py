@@ -10,9 +10,9 @@ import pytest
 
 from authenticator.config import command_line
 from authenticator.config.setting_table import SETTINGS
-from signer import arguments as signer_arguments
 from signer.insecure import cli as insecure_cli
 from signer.operator_cli import command_parser as operator_arguments
+from signer.settings import arguments as signer_arguments
 
 PACKAGING = Path(__file__).parents[2] / "packaging"
 NODE = PACKAGING / "node/man/kubelet-authenticator-tpm.1"

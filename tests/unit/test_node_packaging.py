@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from authenticator.commands import doctor_kubelet
+from authenticator.checks import doctor_kubelet
 from authenticator.commands.run import RESOLVE_SECONDS, WATCHDOG_SECONDS
 from authenticator.config import command_line, exec_info, invocation, kubeconfig
 from authenticator.config.setting_table import (

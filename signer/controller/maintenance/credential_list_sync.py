@@ -8,11 +8,11 @@ from functools import partial
 from typing import Final
 
 from common.errors import ApiServerUnavailable, AttestationError
+from signer.claims.credential_entry import CredentialEntry, is_older
 from signer.clusters.management_cluster import ManagementCluster
 from signer.clusters.workload_cluster import WorkloadCluster
 from signer.controller.observability.audit import log_cluster_alarm
 from signer.controller.reconcile.credential_lists import ClaimReader, publish_entries
-from signer.credential_entry import CredentialEntry, is_older
 from signer.errors import ClaimsOutOfDate, CredentialListFull
 from signer.inventory.cached_inventory import CachedInventory
 from signer.inventory.credential_list import CredentialList, CredentialListClient

@@ -11,9 +11,9 @@ claims here. Each function raises `ApiServerUnavailable` while caches are incomp
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from signer.claims.node_problem import find_problem
 from signer.inventory.node_labels import build_labels
 from signer.model import Inventory, Node
-from signer.node_problem import find_problem
 from signer.verify.machines.claims import is_complete_claim
 
 

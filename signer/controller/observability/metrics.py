@@ -27,7 +27,7 @@ from signer.controller.reports.cluster_state import ClusterReport
 from signer.controller.reports.derived_conditions import CountsByCluster
 from signer.fairness.memory_budget import MemoryBudget
 from signer.model import ClusterKey
-from signer.trust_bundles import TrustBundleFiles
+from signer.settings.trust_bundles import TrustBundleFiles
 
 _PREFIX: Final = "node_attestation"
 _MAX_CLUSTERS: Final = 1000

@@ -6,9 +6,9 @@ from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from signer.claims.node_problem import ProblemKind
 from signer.controller.reports.derived_conditions import CountsByCluster
 from signer.errors import RenewalOverdue
-from signer.node_problem import ProblemKind
 
 _MAX_CLUSTERS: Final = 1000
 

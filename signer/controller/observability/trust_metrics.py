@@ -6,7 +6,7 @@ from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from signer.trust_bundles import TrustBundleFiles
+from signer.settings.trust_bundles import TrustBundleFiles
 from signer.verify.x509.distinguished_name import describe_name
 from signer.verify.x509.trust_anchors import Crl, TrustAnchor
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from common.errors import ApiServerUnavailable
 from signer.model import ClusterKey
 from signer.policy.policy import Policy, PolicySet
-from signer.trust_bundles import TrustBundleFiles
+from signer.settings.trust_bundles import TrustBundleFiles
 from signer.verify.x509.trust_anchors import TrustAnchors
 
 _logger = logging.getLogger(__name__)

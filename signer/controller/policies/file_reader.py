@@ -3,9 +3,9 @@
 import logging
 from pathlib import Path
 
-from signer.config import ConfigError, PolicyFileContents, load_policy_file
 from signer.controller.policies.active import ActivePolicies
 from signer.errors import PolicyInvalid
+from signer.settings.config import ConfigError, PolicyFileContents, load_policy_file
 
 _logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from signer.controller.policies.active import ActivePolicies
 from signer.errors import PolicyInvalid
 from signer.inventory.custom_resources.policy_object import PolicyObject
 from signer.policy.policy import Policy, PolicySet, RefusedPolicy
-from signer.trust_bundles import TrustBundleInvalid, load_trust_bundle
+from signer.settings.trust_bundles import TrustBundleInvalid, load_trust_bundle
 from signer.verify.x509.trust_anchors import TrustAnchors
 
 _logger = logging.getLogger(__name__)

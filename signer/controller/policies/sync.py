@@ -7,13 +7,13 @@ KubeletAttestationPolicies of the management cluster.
 from collections.abc import Mapping, Sequence
 
 from signer.clusters.management_cluster import ManagementCluster
-from signer.config import PolicyFileContents
 from signer.controller.policies.active import ActivePolicies
 from signer.controller.policies.file_reader import PolicyFile
 from signer.controller.policies.object_reader import PolicyObjects, PolicyState
 from signer.inventory.custom_resources.policy_object import PolicyObject
 from signer.inventory.replica_records.replica_leases import PolicySource
 from signer.model import ClusterKey
+from signer.settings.config import PolicyFileContents
 
 
 class PolicySync:

@@ -2,13 +2,13 @@
 
 from functools import partial
 
+from signer.claims.credential_entry import entry_of
 from signer.controller.observability import audit
 from signer.controller.queue.workqueue import DONE, Result
 from signer.controller.reconcile.credential_lists import ClaimReader, publish_entries
 from signer.controller.reconcile.csr_state import CsrState
 from signer.controller.reconcile.refusals import report_dry_run
 from signer.controller.reports.machine_reports import ATTESTED, ATTESTED_MESSAGE
-from signer.credential_entry import entry_of
 from signer.errors import ChallengeKeyUnknown, CredentialListFull, CsrChanged
 from signer.inventory.credential_list import CredentialList
 from signer.issue.certificate import certificate_not_after, issue_certificate

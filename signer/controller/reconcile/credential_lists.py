@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from signer.credential_entry import CredentialEntry, next_entry
+from signer.claims.credential_entry import CredentialEntry, next_entry
 from signer.errors import ClaimConflict
 from signer.inventory.credential_list import CredentialList, CredentialListClient
 from signer.model import AttestedNodeObject, ClusterKey, EndorsementKeyObject

@@ -7,9 +7,9 @@ from typing import Final
 
 from common.errors import Unavailable
 from common.names import CHALLENGE_ANNOTATION
+from signer.claims.credential_entry import CredentialEntry
 from signer.controller.queue.workqueue import DONE, Requeue, Result
 from signer.controller.reconcile.csr_state import CsrState
-from signer.credential_entry import CredentialEntry
 from signer.errors import OfferExpired
 from signer.issue.challenge import ChallengeState, challenge_state, make_challenge
 from signer.model import ChallengeKeys

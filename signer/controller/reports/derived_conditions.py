@@ -12,13 +12,13 @@ from datetime import datetime
 from typing import Final
 
 from common.formats.strict_json import format_time
+from signer.claims.node_problem import NodeProblem, ProblemKind, find_problem
 from signer.controller.reports.machine_reports import ATTESTED, ATTESTED_MESSAGE
 from signer.errors import EndorsementKeyBanned
 from signer.inventory.caches import ManagementCaches
 from signer.inventory.cluster_api.machine_object import MAX_MESSAGE, MachineObject
 from signer.inventory.cluster_api.machine_status import MachineCondition
 from signer.model import AttestedNodeObject, ClusterKey, attested_node_name
-from signer.node_problem import NodeProblem, ProblemKind, find_problem
 from signer.verify.machines.claims import is_complete_claim
 
 _BANNED: Final = "the endorsement key is banned"

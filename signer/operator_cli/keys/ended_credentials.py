@@ -13,7 +13,7 @@ from typing import Final
 
 from common.errors import AttestationError
 from common.names import CREDENTIAL_POLICY
-from signer.credential_entry import CredentialEntry
+from signer.claims.credential_entry import CredentialEntry
 from signer.inventory.cluster_api.cluster import ClusterObject
 from signer.inventory.credential_list import CredentialListClient
 from signer.inventory.custom_resources.claim_objects import read_attested_node

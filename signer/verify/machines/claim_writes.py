@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from signer.credential_entry import CredentialEntry
+from signer.claims.credential_entry import CredentialEntry
 from signer.errors import (
     AttestedNodeUnreadable,
     ClaimConflict,

@@ -8,7 +8,7 @@ denial, and agreement proves nothing on its own. Source: docs/protocol.md sectio
 from collections.abc import Callable
 from typing import Final
 
-from signer.credential_entry import CredentialEntry, is_older
+from signer.claims.credential_entry import CredentialEntry, is_older
 from signer.errors import RequesterCredentialUnknown
 from signer.model import AttestedNodeObject, ClaimStore, Csr, Inventory
 from signer.verify.requests.request import NodeRequester, Requester

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
-from signer.arguments import parse_arguments
 from signer.controller.observability import metrics
 from signer.controller.queue.workqueue import QueueState
 from signer.fairness.memory_budget import MemoryBudget
 from signer.policy.load import load_policies
 from signer.policy.policy import PcrMode
-from signer.trust_bundles import TrustBundleFiles
+from signer.settings.arguments import parse_arguments
+from signer.settings.trust_bundles import TrustBundleFiles
 from tests.harness.client import Object
 from tests.harness.documentation import blocks
 from tests.packaging.signer import chart

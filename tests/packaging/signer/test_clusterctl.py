@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 import yaml
 
-from signer.arguments import parse_arguments
+from signer.settings.arguments import parse_arguments
 from tests.controlplane import pins
 from tests.harness import objects
 from tests.harness.client import Object

@@ -15,12 +15,12 @@ import yaml
 from common.formats.pem import encode_block
 from common.names import PEM_REQUEST
 from common.requests.binding import sha256
-from signer.arguments import parse_arguments
 from signer.explain.command import Files, explain
 from signer.explain.manifests import FilesInvalid
 from signer.explain.report import EXIT_ALLOWED, EXIT_UNDECIDED
 from signer.model import ChallengeKeys, Csr, Node
 from signer.policy.policy import PcrMode, PcrRules, Policy, PolicyMode
+from signer.settings.arguments import parse_arguments
 from signer.verify.checks import (
     ANSWER_ORDER,
     BUILTIN_ORDER,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from signer.credential_entry import CredentialEntry
+from signer.claims.credential_entry import CredentialEntry
 from signer.inventory.credential_list import CredentialList, CredentialListClient
 from signer.model import credential_id
 from tests.builders.attested_nodes import entry_text

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from common.errors import AttestationError
 from signer.errors import PlatformQueryFailed, PlatformUnavailable
 from signer.platforms.aws import Aws
-from signer.platforms.aws_signature import AwsCredentials, signed_headers
+from signer.platforms.aws_api.aws_signature import AwsCredentials, signed_headers
 from signer.platforms.registry import platform_of
 from signer.policy.policy import PlatformRules
 from tests.fakes import ec2

@@ -17,7 +17,7 @@ from signer.errors import PlatformLocationNotAllowed, PlatformQueryFailed, Platf
 from signer.platforms import vsphere
 from signer.platforms.registry import platform_of
 from signer.platforms.vsphere import Vsphere
-from signer.platforms.vsphere_session import Sessions
+from signer.platforms.vsphere_api.vsphere_session import Sessions
 from signer.policy.policy import PlatformRules
 from tests.builders.software_tpm import rsa_key
 from tests.fakes import vcenter

@@ -16,6 +16,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 from prometheus_client.parser import text_string_to_metric_families
 
+from signer.claims.node_problem import ProblemKind
 from signer.controller.observability import audit, http_server, metrics
 from signer.controller.observability.audit import AuditContext
 from signer.controller.observability.http_server import HttpServer, build_app, self_signed_context
@@ -24,9 +25,8 @@ from signer.controller.reports.derived_conditions import NodeCounts
 from signer.errors import NodeOfAnotherMachine
 from signer.fairness.memory_budget import MemoryBudget
 from signer.model import ClusterKey
-from signer.node_problem import ProblemKind
 from signer.policy.policy import EndorsementKeyRules, Policy, TrustMode
-from signer.trust_bundles import TrustBundleFiles, load_trust_bundle
+from signer.settings.trust_bundles import TrustBundleFiles, load_trust_bundle
 from tests.builders.certificates import NOW, authority, revocation_list
 from tests.builders.scenario import HOME, Scenario
 from tests.harness.process import free_port, wait_until

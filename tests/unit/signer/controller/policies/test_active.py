@@ -10,14 +10,14 @@ import pytest
 import yaml
 
 from common.errors import ApiServerUnavailable
-from signer.config import load_policy_file
 from signer.controller.policies.active import ActivePolicies
 from signer.controller.policies.file_reader import PolicyFile
 from signer.controller.policies.object_reader import PolicyObjects, PolicyState
 from signer.errors import PolicyInvalid, PolicyMissing
 from signer.inventory.custom_resources.policy_object import PolicyObject, read_policy
 from signer.policy.policy import NameReuse, NodeNameRules, Policy, PolicySet
-from signer.trust_bundles import TrustBundleInvalid
+from signer.settings.config import load_policy_file
+from signer.settings.trust_bundles import TrustBundleInvalid
 from signer.verify.x509.trust_anchors import NO_ANCHORS, TrustAnchors
 from tests.builders.kube_objects import HOME
 

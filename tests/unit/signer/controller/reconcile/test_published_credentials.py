@@ -8,8 +8,8 @@ from typing import Final
 import pytest
 
 from common.errors import ApiServerUnavailable
+from signer.claims.credential_entry import entry_of
 from signer.controller.queue.workqueue import RETRY
-from signer.credential_entry import entry_of
 from signer.model import credential_id
 from signer.policy.policy import UnknownCredential
 from tests.builders.attested_nodes import entry_text

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from common.formats.strict_json import format_time
+from signer.claims.node_problem import NodeProblem, ProblemKind
 from signer.controller.reports.derived_conditions import (
     CountsByCluster,
     NodeCounts,
@@ -31,7 +32,6 @@ from signer.model import (
     Refusal,
     Release,
 )
-from signer.node_problem import NodeProblem, ProblemKind
 from tests.builders.attested_nodes import attested_node
 from tests.builders.endorsement_keys import endorsement_key, key_holder
 from tests.fakes.caches import FakeCaches

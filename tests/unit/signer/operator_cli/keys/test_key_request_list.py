@@ -15,7 +15,7 @@ from signer.model import (
     Registration,
     TpmIdentity,
 )
-from signer.operator_cli.commands import approve
+from signer.operator_cli.commands.key_changes import approve
 from signer.operator_cli.errors import CommandError, InputInvalid, Rejected
 from signer.operator_cli.keys.key_request_list import choose_key, key_documents
 from tests.builders.endorsement_keys import endorsement_key, key_holder, registration

@@ -8,7 +8,7 @@ import pytest
 from signer.inventory.cluster_api.cluster import read_cluster
 from signer.inventory.cluster_api.machine_object import AttestedCondition
 from signer.model import ClusterKey
-from signer.operator_cli.commands import pending
+from signer.operator_cli.commands.fleet import pending
 from signer.operator_cli.output import time_text
 from signer.operator_cli.workloads.pending_requests import PendingRequest, unanswered
 from tests.builders.operator_snapshot import CLUSTER, MACHINE, METADATA, NODE, NOW, snapshot

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from signer.credential_entry import CredentialEntry, entry_of
+from signer.claims.credential_entry import CredentialEntry, entry_of
 from signer.errors import RequesterCredentialUnknown
 from signer.model import AttestedNodeObject, credential_id
 from signer.policy.policy import Policy, RenewalRules, UnknownCredential

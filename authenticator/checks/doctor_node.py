@@ -1,0 +1,168 @@
+"""Checks of `doctor`: this program's own settings, state, TPM, credentials and API server."""
+
+import os
+from pathlib import Path
+from typing import Final
+
+from authenticator import wiring
+from authenticator.checks.doctor_check import CheckFailed, DoctorContext
+from authenticator.config import bootstrap_credential
+from authenticator.enroll.serving import serving_directory
+from authenticator.errors import BootstrapCredentialUnusable
+from authenticator.model import ApiCredential, Deadline
+from authenticator.state.credential import Freshness, freshness, rfc3339
+from authenticator.state.directory import StateDirectory
+from authenticator.state.store import FileStore
+from common.errors import AttestationError
+
+CLOCK_TOLERANCE_SECONDS: Final = 60
+TPM_SECONDS: Final = 30
+REQUEST_SECONDS: Final = 15
+MIN_FREE_BYTES: Final = 16 * 1024 * 1024
+
+
+def check_settings(context: DoctorContext) -> str:
+    """Resolve the settings and the exec info."""
+    for part in (context.settings, context.exec_info):
+        if isinstance(part, AttestationError):
+            raise part
+    settings = context.required_settings()
+    return (
+        f"of {context.origin}: node {settings.node_name},"
+        f" provider ID {settings.required_provider_id()}"
+    )
+
+
+def check_identity(context: DoctorContext) -> str:
+    """Compare the identity of this machine with that of the machine that got the certificate."""
+    settings = context.required_settings()
+    provider_id = settings.required_provider_id()
+    identity = f"node {settings.node_name}, provider ID {provider_id}"
+    credential = wiring.load_credential_from(settings.state_dir, context.clock)
+    if credential is not None and not credential.is_of(settings.node_name, provider_id):
+        raise CheckFailed(
+            f"this machine is {identity}, and the certificate is of node {credential.node_name},"
+            f" provider ID {credential.provider_id or 'not recorded'}"
+        )
+    return identity
+
+
+def check_state_directory(context: DoctorContext) -> str:
+    """Check owner, mode and free space. Does not create the directory."""
+    path = context.required_settings().state_dir
+    if not os.path.lexists(path):
+        _require_writable(path.parent)
+        return f"{path} does not exist yet: the first call creates it"
+    with StateDirectory(path) as directory:
+        directory.require_own()
+        _require_writable(path)
+    return f"{path} is private and writable"
+
+
+def _require_writable(path: Path) -> None:
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise CheckFailed(f"{path} does not exist or is not writable")
+    disk = os.statvfs(path)
+    if disk.f_bavail * disk.f_frsize < MIN_FREE_BYTES:
+        raise CheckFailed(f"less than {MIN_FREE_BYTES // 1024**2} MiB are free in {path}")
+
+
+def check_tpm(context: DoctorContext) -> str:
+    """Create the endorsement key and the attestation key."""
+    with context.open_tpm(context.required_settings(), _within(context, TPM_SECONDS)) as tpm:
+        key = tpm.endorsement_key()
+        tpm.attestation_key()
+    return f"endorsement key with {len(key.certificates)} certificates, attestation key"
+
+
+def check_bootstrap_credential(context: DoctorContext) -> str:
+    """Load the bootstrap credential; without one, a certificate is good enough."""
+    try:
+        path, _ = bootstrap_credential.find_bootstrap_credential(context.required_settings())
+    except BootstrapCredentialUnusable as error:
+        try:
+            return f"{error.message}; not needed: certificate {check_certificate(context)}"
+        except CheckFailed as no_certificate:
+            raise CheckFailed(f"{error.message}; {no_certificate}") from error
+    return f"{path} has one"
+
+
+def check_clock(context: DoctorContext) -> str:
+    """Compare the clock with that of the API server."""
+    call = context.invocation()
+    probe = context.probe(
+        call.exec_info.server, _requester(context), _within(context, REQUEST_SECONDS)
+    )
+    server_time = probe.server_time()
+    if server_time is None:
+        raise CheckFailed("the API server's response has no valid Date header")
+    ahead = context.clock.now() - server_time
+    if abs(ahead) > CLOCK_TOLERANCE_SECONDS:
+        raise CheckFailed(f"the clock of this machine is {ahead:+.0f} s off the API server's")
+    return f"{ahead:+.0f} s off the API server's"
+
+
+def check_permission(context: DoctorContext) -> str:
+    """Ask the API server whether the requester may create CSRs."""
+    call = context.invocation()
+    probe = context.probe(
+        call.exec_info.server, _requester(context), _within(context, REQUEST_SECONDS)
+    )
+    if not probe.can_create_csrs():
+        raise CheckFailed("this credential may not create CertificateSigningRequests")
+    return "the API server accepts the credential, which may create CSRs"
+
+
+def check_certificate(context: DoctorContext) -> str:
+    """Check that the cache holds a certificate for this call that has not expired."""
+    call = context.invocation()
+    credential = call.matches(wiring.load_credential_from(call.settings.state_dir, context.clock))
+    if credential is None:
+        raise CheckFailed("there is no certificate for this call")
+    if freshness(credential, context.clock.now()) is Freshness.EXPIRED:
+        raise CheckFailed(f"it expired at {rfc3339(credential.not_after)}")
+    return f"until {rfc3339(credential.not_after)}, renewed from {rfc3339(credential.renew_at)}"
+
+
+def check_cache(context: DoctorContext) -> str:
+    """Check that the cached certificate was obtained with what the kubeconfig says now."""
+    if context.differences:
+        raise CheckFailed(
+            f"the cached certificate was obtained before a change of {context.origin};"
+            f" differences: {', '.join(context.differences)}"
+        )
+    return f"no difference from {context.origin}"
+
+
+def check_last_run(context: DoctorContext) -> str:
+    """Check that the last run of each kind succeeded."""
+    state_dir = context.required_settings().state_dir
+    failures = [
+        f"{run.get('time')}: {run.get('purpose')}: {run.get('reason')}: {run.get('message')}"
+        for run in map(_last_run, (state_dir, serving_directory(state_dir)), (context,) * 2)
+        if run is not None and run.get("result") != "done"
+    ]
+    if failures:
+        raise CheckFailed("failed at " + "; failed at ".join(failures))
+    return "no failure"
+
+
+def _last_run(path: Path, context: DoctorContext) -> dict[str, object] | None:
+    if not path.is_dir():
+        return None
+    with StateDirectory(path) as directory:
+        records = FileStore(directory, context.clock).run_records()
+    return records[-1] if records else None
+
+
+def _requester(context: DoctorContext) -> ApiCredential:
+    """Return the credential with which the next call would make its requests."""
+    call = context.invocation()
+    credential = call.matches(wiring.load_credential_from(call.settings.state_dir, context.clock))
+    if credential is None or freshness(credential, context.clock.now()) is Freshness.EXPIRED:
+        return bootstrap_credential.find_bootstrap_credential(call.settings)[1]
+    return credential.key_pair
+
+
+def _within(context: DoctorContext, seconds: float) -> Deadline:
+    return Deadline(context.clock, seconds)

@@ -1,0 +1,175 @@
+"""`problems`: what an operator has to do today, each with the next command.
+
+What is wrong with the renewals of a node is what `find_problem` says, as on the Machine and in the
+metrics. Whether a Cluster is served is what the signer wrote. No workload cluster is contacted.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from common.errors import AttestationError
+from signer import errors
+from signer.errors import EndorsementKeyNotRegistered
+from signer.inventory.custom_resources.policy_object import SERVED
+from signer.model import AttestedNodeObject
+from signer.operator_cli.checks.findings import Result
+from signer.operator_cli.checks.signer_checks import check_policies, check_signer, read_signer
+from signer.operator_cli.commands.fleet.nodes import find_node_problem
+from signer.operator_cli.errors import EXIT_NEGATIVE, EXIT_OK, EXIT_UNDECIDED
+from signer.operator_cli.keys.key_request_list import (
+    approval_command,
+    key_documents,
+    read_key_requests,
+)
+from signer.operator_cli.management.signer_state import NO_REPLICA, SignerState
+from signer.operator_cli.management.snapshot import Snapshot
+from signer.operator_cli.output import Column, Document, field
+from signer.operator_cli.session import Session
+
+_COLUMNS = (
+    Column("PROBLEM", field("problem")),
+    Column("NAMESPACE", field("namespace")),
+    Column("CLUSTER", field("cluster")),
+    Column("OBJECT", field("object")),
+    Column("REASON", field("reason")),
+    Column("MESSAGE", field("message"), below=True),
+    Column("NEXT-STEP", field("nextStep"), below=True),
+)
+_OF_ANSWERS: Final = frozenset(
+    leaf.reason
+    for leaf in vars(errors).values()
+    if isinstance(leaf, type) and issubclass(leaf, AttestationError) and leaf.check[:1] in {*"CQ"}
+)
+"""Reasons that only an answer has: without the challenge keys, no replay decides an answer."""
+
+
+def run(session: Session) -> int:
+    """Print one row for each problem; any problem makes the exit status 1."""
+    snapshot, signer = session.snapshot(), read_signer(session)
+    documents = [
+        *_unserved(snapshot, signer, session),
+        *_nodes(snapshot, signer, session),
+        *_unknown(session),
+    ]
+    session.show_list(documents, _COLUMNS)
+    if documents:
+        return EXIT_NEGATIVE
+    return EXIT_UNDECIDED if signer.problem else EXIT_OK
+
+
+def _row(
+    problem: str, cluster: tuple[str | None, str | None], name: str, **fields: str
+) -> Document:
+    namespace, cluster_name = cluster
+    return {
+        "problem": problem,
+        "namespace": namespace,
+        "cluster": cluster_name,
+        "object": name,
+        "reason": fields["reason"],
+        "message": fields["message"],
+        "nextStep": fields["next_step"],
+    }
+
+
+def _unserved(snapshot: Snapshot, signer: SignerState, session: Session) -> Iterable[Document]:
+    """Yield a stopped signer, refused policies, and what is wrong with Clusters."""
+    finding = check_signer(signer, snapshot, session.now)
+    if finding.result is Result.UNKNOWN:
+        session.warn(f"signer: {finding.message}. Next step: {finding.next_step}")
+    elif finding.result is not Result.OK:
+        yield _row(
+            "Unserved",
+            (signer.namespace, None),
+            "signer",
+            reason=NO_REPLICA,
+            message=finding.message,
+            next_step=finding.next_step,
+        )
+    for finding in check_policies(signer):
+        if finding.result is Result.PROBLEM:
+            reason, _, message = finding.message.partition(": ")
+            yield _row(
+                "Policy",
+                (None, None),
+                finding.object,
+                reason=reason,
+                message=message,
+                next_step=finding.next_step,
+            )
+    for cluster in sorted(snapshot.opted_in(), key=lambda c: str(c.key)):
+        key = (cluster.key.namespace, cluster.key.name)
+        written = signer.of_cluster(cluster)
+        state, message = written.get("state", SERVED), written.get("message", "")
+        if state == SERVED and message:
+            yield _row(
+                "Expiring",
+                key,
+                "kubeconfig",
+                reason="KubeconfigExpires",
+                message=message,
+                next_step=f"kubectl attestation kubeconfig {cluster.key}",
+            )
+        elif state != SERVED and signer.has_replica():
+            yield _row(
+                "Unserved",
+                key,
+                "Cluster",
+                reason=state,
+                message=message,
+                next_step=f"kubectl attestation doctor --cluster {cluster.key}",
+            )
+        if cluster.bindings is not None and not cluster.bindings.removed:
+            yield _row(
+                "Bindings",
+                key,
+                "Cluster",
+                reason=cluster.bindings.reason,
+                message="bindings approve certificates without attestation until the Nodes from"
+                " before the opt-in have attested; the condition AutoApproveBindingsRemoved of the"
+                " Cluster names these Nodes",
+                next_step=f"kubectl describe cluster -n {cluster.key.namespace} {cluster.key.name}",
+            )
+
+
+def _nodes(snapshot: Snapshot, signer: SignerState, session: Session) -> Iterable[Document]:
+    """Yield the nodes whose renewal was refused or is overdue, those first that expire first."""
+    for node in sorted(snapshot.nodes, key=lambda n: n.not_after):
+        problem = find_node_problem(node, snapshot, session.now)
+        if problem is not None:
+            yield _row(
+                problem.kind.value,
+                (node.cluster.namespace, node.cluster.name),
+                node.node_name,
+                reason=problem.reason,
+                message=problem.message,
+                next_step=_next_step(node, from_file=signer.reads_only_files),
+            )
+
+
+def _next_step(node: AttestedNodeObject, *, from_file: bool) -> str:
+    """Return the next command about a node; `from_file` if no policy object is in force."""
+    refusal = node.last_refusal
+    if refusal is None:
+        return "on the node: kubelet-authenticator-tpm doctor"
+    if refusal.measured is not None and not from_file:
+        return "kubectl attestation pcrs review"
+    keys = " --challenge-keys" if refusal.reason in _OF_ANSWERS else ""
+    policy = " --policy FILE" if from_file else ""
+    explain = f"kubectl attestation explain {refusal.request} --cluster {node.cluster}"
+    return f"{explain}{keys}{policy}"
+
+
+def _unknown(session: Session) -> Iterable[Document]:
+    """Yield the TPMs that were offered for Machines without a registered key."""
+    for request in read_key_requests(session):
+        for key in key_documents(request):
+            yield _row(
+                "Unknown",
+                (request.cluster.namespace, request.cluster.name),
+                request.name,
+                reason=EndorsementKeyNotRegistered.reason,
+                message=f"a TPM with the unregistered key {key['endorsementKey']} was offered for"
+                " the Machine. Nothing proves that it is the Machine's: compare the key",
+                next_step=approval_command(key),
+            )

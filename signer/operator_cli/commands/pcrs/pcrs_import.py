@@ -1,0 +1,153 @@
+"""`pcrs import`: adds the values that a vendor predicts and signs to a policy.
+
+An annotation of the policy has the values that it has because of imports, by the vendor's key. So
+the next import of the same key ends those that the vendor no longer predicts, and no others.
+"""
+
+import base64
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from common.formats.strict_json import format_time
+from common.names import IMPORTED_PCRS_ANNOTATION
+from signer.inventory.custom_resources.policy_object import read_policy
+from signer.inventory.kinds import POLICIES
+from signer.operator_cli.commands.pcrs.pcrs_accept import write_policy
+from signer.operator_cli.errors import EXIT_OK, InputInvalid, Rejected
+from signer.operator_cli.keys.key_input import read_bytes, read_text
+from signer.operator_cli.policies import require_policy_objects
+from signer.operator_cli.session import Session
+from signer.policy.changes.boot_review import ReviewedPolicy, Value
+from signer.policy.changes.pcr_predictions import (
+    Import,
+    PredictionsInvalid,
+    Values,
+    import_values,
+    read_predictions,
+)
+from signer.policy.policy import Policy, describe_clusters
+from signer.policy.signed_pcr_rules import fingerprint, read_vendor_key
+from signer.verify.attestation.signed_pcrs import is_signed_by
+
+_FORMER: Final = timedelta(days=30)
+"""How long values that the vendor no longer predicts count by default."""
+_SIGN: Final = (
+    "the vendor signs with `cosign sign-blob --key`, or with `openssl dgst -sha256 -sign KEY FILE |"
+    " base64`"
+)
+
+
+def run(session: Session) -> int:
+    """Verify the signature, show what changes, ask, and write the policy."""
+    until = session.arguments.until or session.now.replace(microsecond=0) + _FORMER
+    if until <= session.now:
+        raise InputInvalid("--until must be today or later")
+    predicted, vendor = _read_signed(session)
+    require_policy_objects(session)
+    body, reviewed = _choose_policy(session)
+    annotation = body["metadata"].get("annotations", {}).get(IMPORTED_PCRS_ANNOTATION, "{}")
+    imports = _read_imports(annotation)
+    others = (values for key, values in imports.items() if key != vendor)
+    try:
+        done = import_values(
+            reviewed,
+            imports.get(vendor, frozenset()),
+            predicted,
+            others=frozenset().union(*others),
+            now=session.now,
+            until=until,
+        )
+    except PredictionsInvalid as error:
+        raise Rejected(f"KubeletAttestationPolicy {reviewed.policy.name}: {error}") from error
+    clusters = describe_clusters(reviewed.policy.clusters)
+    session.confirm(f"{_describe(done, format_time(until))}These values are for: {clusters}.")
+    metadata = {
+        "resourceVersion": body["metadata"]["resourceVersion"],
+        "annotations": {IMPORTED_PCRS_ANNOTATION: _dump({**imports, vendor: done.recorded})},
+    }
+    write_policy(session, reviewed.policy.name, metadata, done.spec)
+    session.report(f"KubeletAttestationPolicy {reviewed.policy.name}: predictions imported")
+    return EXIT_OK
+
+
+def _read_signed(session: Session) -> tuple[Values, str]:
+    """Return the predicted values, and the fingerprint of the key that signed them."""
+    file: Path = session.arguments.file
+    content, key = read_bytes(file), read_vendor_key(read_text(session.arguments.key))
+    if key is None:
+        raise InputInvalid(f"{session.arguments.key}: must be a public key as PEM: RSA or EC")
+    signed = session.arguments.signature or file.with_name(f"{file.name}.sig")
+    try:
+        signature = base64.b64decode("".join(read_text(signed).split()), validate=True)
+    except ValueError as error:
+        raise InputInvalid(f"{signed}: must be base64", hint=_SIGN) from error
+    if not is_signed_by(key, signature, content):
+        raise Rejected(f"{signed} is no signature of {file} by this key", hint=_SIGN)
+    try:
+        return read_predictions(content), fingerprint(key)
+    except PredictionsInvalid as error:
+        raise InputInvalid(f"{file}: {error}") from error
+
+
+def _choose_policy(session: Session) -> tuple[Mapping[str, Any], ReviewedPolicy]:
+    """Return the policy that the operator names, or the only one with lists of PCR values."""
+    name: str | None = session.arguments.policy
+    found = []
+    for body in session.api.list_objects(POLICIES.collection_path()):
+        policy = read_policy(body).policy
+        if isinstance(policy, Policy) and (
+            policy.name == name if name is not None else policy.pcrs.allowed
+        ):
+            found.append((body, ReviewedPolicy(policy=policy, spec=body["spec"])))
+    if len(found) != 1:
+        raise Rejected(
+            f"{len(found)} valid KubeletAttestationPolicies"
+            f" {'have lists of PCR values' if name is None else f'have the name {name}'}",
+            hint="name one with --policy; `policy check` shows the problems of invalid ones",
+        )
+    return found[0]
+
+
+def _read_imports(annotation: str) -> dict[str, Values]:
+    """Read the values of all imports, by the fingerprint of the vendor's key."""
+    try:
+        return {
+            vendor: frozenset(
+                Value((bank, index), str(digest))
+                for bank, by_index in banks.items()
+                for index, digests in by_index.items()
+                for digest in digests
+            )
+            for vendor, banks in json.loads(annotation).items()
+        }
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise Rejected(
+            f"the annotation {IMPORTED_PCRS_ANNOTATION} of the policy cannot be read",
+            hint="remove it: values of former imports then get no end",
+        ) from error
+
+
+def _dump(imports: Mapping[str, Values]) -> str:
+    """Return imports in the form of `pcrs.allowed`, by the fingerprint of the vendor's key."""
+    document: dict[str, dict[str, dict[str, list[str]]]] = {}
+    for vendor, values in imports.items():
+        for (bank, index), digest in sorted(values):
+            lists = document.setdefault(vendor, {}).setdefault(bank, {})
+            lists.setdefault(index, []).append(digest)
+    return json.dumps(document, sort_keys=True)
+
+
+def _describe(done: Import, until: str) -> str:
+    changes = (
+        ("added", done.added),
+        (f"count until {until}", done.superseded),
+        ("removed, ended", done.removed),
+    )
+    lines = [f"  {what}: {value}\n" for what, values in changes for value in sorted(values)]
+    if done.left_out:
+        places = ", ".join(sorted(map(":".join, done.left_out)))
+        lines.append(f"  left out, since the policy has no list for it: {places}\n")
+    return "".join(lines)

@@ -1,0 +1,137 @@
+"""`problems` lists Clusters that are not served and kubeconfigs that expire, by the signer's words.
+
+tests/integration/test_renewal_problems.py has those of nodes and of unknown TPMs.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from common.names import CLIENT_SIGNER
+from signer.inventory.cluster_api.cluster import ClusterCondition, ClusterObject
+from signer.inventory.custom_resources.policy_object import PolicyObject, read_policy
+from signer.inventory.replica_records.replica_leases import PolicySource
+from signer.operator_cli.commands.fleet import problems
+from signer.operator_cli.management.signer_state import SignerState
+from signer.operator_cli.session import Session
+from tests.builders.operator_clusters import CLUSTER
+from tests.builders.operator_snapshot import snapshot
+from tests.builders.replica_leases import replica_lease
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.management_api import Console
+
+RUNNING = SignerState(namespace="system", leases=[replica_lease()], live=frozenset({"one"}))
+
+
+FROM_FILE = replace(RUNNING, leases=[replica_lease(source=PolicySource.INVALID_FILE)])
+REFUSED = [
+    {
+        "type": "Ready",
+        "status": "False",
+        "reason": "PolicyInvalid",
+        "message": "unknown key",
+    }
+]
+
+
+def policy(conditions: Sequence[object] = (), **state: str) -> PolicyObject:
+    """Return a policy for all Clusters, whose status has this state of the Cluster."""
+    entry = {"namespace": "team-a", "name": "c1", **state}
+    return read_policy(
+        {
+            "metadata": {"name": "all", "uid": "u", "resourceVersion": "1", "generation": 1},
+            "spec": {},
+            "status": {"selectedClusters": 1, "clusters": [entry], "conditions": conditions},
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("signer", "status", "rows"),
+    [
+        (replace(RUNNING, policies=[policy(state="Served")]), 0, []),
+        (
+            RUNNING,
+            1,
+            [("Unserved", "PolicyMissing", "kubectl attestation doctor --cluster team-a/c1")],
+        ),
+        (
+            replace(RUNNING, policies=[policy(REFUSED, state="Served")]),
+            1,
+            [("Policy", "PolicyInvalid", "kubectl attestation policy check")],
+        ),
+        (FROM_FILE, 1, [("Policy", "PolicyInvalid", "kubectl attestation policy check FILE")]),
+        (
+            replace(RUNNING, policies=[policy(state="Served", message="it expires")]),
+            1,
+            [("Expiring", "KubeconfigExpires", "kubectl attestation kubeconfig team-a/c1")],
+        ),
+        (
+            replace(RUNNING, policies=[policy(state="KubeconfigRefused", message="a file")]),
+            1,
+            [("Unserved", "KubeconfigRefused", "kubectl attestation doctor --cluster team-a/c1")],
+        ),
+        (
+            SignerState(namespace="system"),
+            1,
+            [("Unserved", "NoReplica", "kubectl get pods -n system, see")],
+        ),
+        (SignerState(namespace="system", problem="it may not list Leases"), 3, []),
+    ],
+    ids=[
+        "served",
+        "no policy",
+        "refused policy",
+        "invalid file",
+        "expiring",
+        "not served",
+        "no replica",
+        "unknown",
+    ],
+)
+def test_what_the_signer_wrote_is_a_row_with_the_next_command(
+    monkeypatch: pytest.MonkeyPatch,
+    signer: SignerState,
+    status: int,
+    rows: list[tuple[str, str, str]],
+) -> None:
+    items = listed(monkeypatch, signer, CLUSTER, status)
+    shown = [(item["problem"], item["reason"], item["nextStep"]) for item in items]
+    assert len(shown) == len(rows)
+    for (problem, reason, step), expected in zip(shown, rows, strict=True):
+        assert (problem, reason) == expected[:2]
+        assert step.startswith(expected[2])
+
+
+def listed(
+    monkeypatch: pytest.MonkeyPatch, signer: SignerState, cluster: ClusterObject, status: int
+) -> list[dict[str, Any]]:
+    """Return what the command lists of a Cluster; `status` is the expected exit status."""
+    signers = {cluster.key: frozenset({CLIENT_SIGNER})}
+    read = replace(snapshot(), clusters=[cluster], signers=signers)
+    monkeypatch.setattr(Session, "snapshot", lambda _: read)
+    monkeypatch.setattr(problems, "read_signer", lambda _: signer)
+    arguments = {"output": "json", "namespace": "", "cluster": None}
+    console = Console(FakeCluster(), arguments)
+    assert problems.run(console.session()) == status
+    items: list[dict[str, Any]] = json.loads(console.output)["items"]
+    return items
+
+
+@pytest.mark.parametrize(("removed", "status"), [(False, 1), (True, 0)])
+def test_bindings_that_stay_are_a_problem(
+    monkeypatch: pytest.MonkeyPatch,
+    removed: bool,  # noqa: FBT001 # one of two cases
+    status: int,
+) -> None:
+    """Users of the Cluster may write its condition: no text of it is shown."""
+    bindings = ClusterCondition(removed=removed, reason="NodesNotAttested", message="run this")
+    signer = replace(RUNNING, policies=[policy(state="Served")])
+    items = listed(monkeypatch, signer, replace(CLUSTER, bindings=bindings), status)
+    assert [(i["problem"], i["reason"], i["nextStep"]) for i in items] == (
+        [("Bindings", "NodesNotAttested", "kubectl describe cluster -n team-a c1")] * status
+    )
+    assert "run this" not in str(items)

@@ -1,0 +1,198 @@
+"""`ban`, `unban`, `release` and `replace`: whose key they change, and that they ask."""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from signer.inventory.custom_resources.claim_objects import encode_attested_node
+from signer.inventory.kinds import ATTESTED_NODES
+from signer.kube.transport.client import Request
+from signer.model import ClusterKey
+from signer.operator_cli.commands.key_changes import ban, release, replace, unban
+from signer.operator_cli.errors import InputInvalid, Rejected
+from signer.operator_cli.session import Session
+from tests.builders.attested_nodes import attested_node
+from tests.fakes.management_api import Console, FakeManagement
+
+NOW = datetime(2026, 11, 22, tzinfo=UTC)
+VICTIM, NEW = "aa" * 32, "cc" * 32
+TEAM_A, TEAM_B = (ClusterKey(namespace=name, name="c1") for name in ("team-a", "team-b"))
+VICTIM_NODE, FORGED_NODE = "team-a/c1/node-1", "team-b/c1/mine"
+
+
+def holder(cluster: ClusterKey, node: str) -> dict[str, str]:
+    return {
+        "clusterNamespace": cluster.namespace,
+        "clusterName": cluster.name,
+        "nodeName": node,
+        "providerID": f"metal3://{node}",
+        "basis": "Registered",
+    }
+
+
+def registration(cluster: ClusterKey, machine: str) -> dict[str, str]:
+    return {
+        "clusterNamespace": cluster.namespace,
+        "clusterName": cluster.name,
+        "machineName": machine,
+    }
+
+
+def management(**victim: object) -> FakeManagement:
+    """Return a cluster in which team-b has written team-a's key into its own AttestedNode."""
+    found = FakeManagement()
+    spec = {
+        "heldBy": holder(TEAM_A, "node-1"),
+        "registeredFor": [registration(TEAM_A, "machine-1")],
+        **victim,
+    }
+    found.put_key(VICTIM, **spec)
+    forged = attested_node(TEAM_B, node_name="mine", key=VICTIM, last_attested=NOW)
+    found.put(ATTESTED_NODES.collection_path("team-b"), encode_attested_node(forged, ""))
+    found.put_capi("clusters", "team-a", "c1")
+    found.put_capi("machines", "team-a", "machine-1")
+    return found
+
+
+COMMANDS: Mapping[str, Callable[[Session], int]] = {
+    "ban": ban.run,
+    "unban": unban.run,
+    "release": release.run,
+    "replace": replace.run,
+}
+
+
+def call(management: FakeManagement, command: str, key: str, **arguments: Any) -> Console:  # noqa: ANN401 - arguments of any type
+    """Run a command on a key, and return the console."""
+    given = {
+        "key": key,
+        "new_key": NEW,
+        "reason": "stolen",
+        "now": False,
+        "cluster": TEAM_B,
+        "provider_id": None,
+        **arguments,
+    }
+    console = Console(management, given)
+    assert COMMANDS[command](console.session()) == 0
+    return console
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_attested_node_of_a_tenant_does_not_name_the_key_of_another(command: str) -> None:
+    """The AttestedNode was believed: team-a's TPM was banned, and team-b's registered for it."""
+    cluster = management()
+    with pytest.raises(Rejected, match="node mine of Cluster team-b/c1 holds no endorsement key"):
+        call(cluster, command, FORGED_NODE, yes=True)
+    assert not cluster.writes
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_node_that_holds_a_key_names_it(command: str) -> None:
+    cluster = management(**({"banned": {"reason": "stolen"}} if command == "unban" else {}))
+    call(cluster, command, VICTIM_NODE, yes=True)
+    assert cluster.writes
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_command_shows_whose_key_it_changes_and_asks(command: str) -> None:
+    cluster = management(**({"banned": {"reason": "stolen"}} if command == "unban" else {}))
+    before = cluster.key(VICTIM)
+    with pytest.raises(Rejected, match="nothing was changed") as refused:
+        call(cluster, command, VICTIM)
+    assert refused.value.hint == "add --yes to confirm"
+    assert cluster.key(VICTIM) == before
+    console = call(cluster, command, VICTIM, yes=True)
+    assert (
+        f"EndorsementKey {VICTIM}: node node-1 of Cluster team-a/c1 holds this key, and it is"
+        " registered for Machine machine-1 of Cluster team-a/c1"
+    ) in console.complaint
+
+
+@pytest.mark.parametrize("command", ["ban", "replace"])
+@pytest.mark.parametrize(
+    ("days", "key", "message"),
+    [
+        (3, VICTIM, "stays valid until 2026-11-25T00:00:00Z (for 3d); --now ends it for writes."),
+        (-3, VICTIM, "certificate of node node-1 expired 2026-11-19T00:00:00Z."),
+        (3, NEW, "certificate of node node-1 stays valid until it expires;"),
+    ],
+    ids=["valid", "expired", "of another key"],
+)
+def test_command_says_until_when_the_present_certificate_is_valid(
+    command: str, days: int, key: str, message: str
+) -> None:
+    """The help said that the command ends all certificates."""
+    cluster = management()
+    end = NOW + timedelta(days=days)
+    node = attested_node(TEAM_A, node_name="node-1", key=key, not_after=end, last_attested=NOW)
+    cluster.put(ATTESTED_NODES.collection_path("team-a"), encode_attested_node(node, ""))
+    assert message in call(cluster, command, VICTIM, yes=True).complaint
+
+
+def test_key_without_a_node_has_no_certificate_that_stays_valid() -> None:
+    cluster = management(heldBy=None)
+    assert "No node holds the key" in call(cluster, "ban", VICTIM, yes=True).complaint
+
+
+def test_node_with_a_new_tpm_names_its_new_key() -> None:
+    """The replaced key still names the node: only `unban` is for it."""
+    for command, key in (("ban", NEW), ("unban", VICTIM)):
+        cluster = management(banned={"reason": "replaced"})
+        cluster.put_key(NEW, heldBy=holder(TEAM_A, "node-1"))
+        assert key in call(cluster, command, VICTIM_NODE, yes=True).output
+
+
+def test_node_with_two_keys_names_none_of_them() -> None:
+    cluster = management()
+    cluster.put_key(NEW, heldBy=holder(TEAM_A, "node-1"))
+    with pytest.raises(Rejected, match=f"several endorsement keys: {VICTIM}, {NEW}$"):
+        call(cluster, "ban", VICTIM_NODE, yes=True)
+
+
+@pytest.mark.parametrize("name", ["team-a/c1/", "team-a/c1/node-1,spec.x=y", "team-a/c1/a/b"])
+def test_name_that_no_node_can_have_is_refused(name: str) -> None:
+    """It would be a part of a field selector."""
+    with pytest.raises(InputInvalid, match="must be a key or NAMESPACE/CLUSTER/NODE"):
+        call(management(), "ban", name, yes=True)
+
+
+def test_replace_moves_no_registration_of_another_cluster() -> None:
+    """A key that team-a's Machine is registered with, and that a node of team-b holds."""
+    cluster = management(heldBy=holder(TEAM_B, "mine"))
+    with pytest.raises(Rejected, match=r"registered for team-b/c1 alone; it is .* for team-a/c1$"):
+        call(cluster, "replace", FORGED_NODE, yes=True)
+    assert not cluster.writes
+
+
+def test_replace_moves_no_registrations_of_two_clusters() -> None:
+    both = [registration(TEAM_A, "machine-1"), registration(TEAM_B, "machine-1")]
+    cluster = management(registeredFor=both)
+    with pytest.raises(Rejected, match=r"for one Cluster; it is .* for team-a/c1, team-b/c1$"):
+        call(cluster, "replace", VICTIM, yes=True)
+    assert not cluster.writes
+
+
+def test_replace_shows_whose_the_new_key_is() -> None:
+    cluster = management()
+    cluster.put_key(NEW, heldBy=holder(TEAM_B, "mine"))
+    console = call(cluster, "replace", VICTIM_NODE, yes=True)
+    assert f"gets the key {NEW} (node mine of Cluster team-b/c1 holds this key)" in (
+        console.complaint
+    )
+
+
+def test_replace_ends_no_registration_that_it_has_not_shown() -> None:
+    """Another operator registers the old key for one more machine meanwhile."""
+    cluster = management()
+
+    def meanwhile(_: Request) -> None:
+        entries = [*cluster.key(VICTIM)["registeredFor"], registration(TEAM_A, "machine-2")]
+        cluster.key(VICTIM)["registeredFor"] = entries
+
+    cluster.intercept(meanwhile, "POST")
+    with pytest.raises(Rejected, match="have changed since they were shown"):
+        call(cluster, "replace", VICTIM_NODE, yes=True)
+    assert len(cluster.key(VICTIM)["registeredFor"]) == 2

