@@ -21,7 +21,7 @@ from signer.inventory.cluster_api.references import (
     Reference,
     read_infrastructure,
 )
-from signer.kube.discovery import Reader, served_resources
+from signer.kube.discovery import DiscoveryClient, served_resources
 from signer.kube.resources import Kind, Resource
 from signer.kube.watches.cache import Cache
 from signer.kube.watches.watch import ResourceSpec
@@ -51,7 +51,7 @@ class InfrastructureWatches:
 
     def __init__(  # noqa: PLR0913 - the last three are options
         self,
-        api: Reader,
+        api: DiscoveryClient,
         starter: WatchStarter,
         stop: Event,
         *,

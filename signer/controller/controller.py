@@ -116,7 +116,9 @@ class Controller:
         return Loop(
             name,
             step,
-            pause=lambda: RENEW_SECONDS if self._parts.replicas.has_joined else _START_INTERVAL,
+            pause=lambda: (
+                RENEW_SECONDS if self._parts.replicas.has_share_of_clusters else _START_INTERVAL
+            ),
             stop=self._leaving,
             last=last,
             from_start=True,

@@ -144,8 +144,8 @@ class Replicas:
         self._renewing = _Outage("the Lease of this replica is not renewed")
 
     @property
-    def has_joined(self) -> bool:
-        """Return whether this replica has its share, or serves every Cluster."""
+    def has_share_of_clusters(self) -> bool:
+        """Return whether this replica knows its share of the Clusters, or serves all of them."""
         return self._tried_lease or self._serves_all
 
     @property

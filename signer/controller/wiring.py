@@ -93,53 +93,23 @@ class ControllerParts:
         self._budgets = Budgets()
         self.management = self._make_management(api, stop)
         self.policy_sync = PolicySync(self.management, config.policy_file)
-        policies = self.policy_sync.active
         self.clock_skew = ClockSkew()
         self.replicas = self._make_replicas(agent, host_name)
         claims = LimitedClaimStore(api, EndorsementKeyQuota(self.management))
         leases = LeaseClient(api, config.own_namespace)
         authority_leases, opt_ins = AuthorityLeases(leases), OptIns(leases)
-        self.cleanup = Cleanup(
-            self.management,
-            claims,
-            authority_leases,
-            opt_ins,
-            serves=self.replicas.serves,
-            now=_now,
-        )
+        self.cleanup = self._make_cleanup(claims, authority_leases, opt_ins)
         self.default_policy = self._make_default_policy(api, leases)
         self._bindings = self._make_bindings(api, opt_ins)
         self.challenge_keys = ChallengeKeyStore(
             SecretClient(api), config.own_namespace, now=_now, random=secrets.token_bytes
         )
-        authorities = ClusterAuthorities(
-            SecretClient(api), authority_leases, policies.policy_of, monotonic=time.monotonic
-        )
-        self._rounds = WorkloadRounds(
-            self.management,
-            policies,
-            authorities,
-            claims,
-            bindings=self._bindings,
-            events=EventRecorder(api),
-            now=_now,
-        )
+        authorities = self._make_authorities(api, authority_leases)
+        self._rounds = self._make_rounds(api, authorities, claims)
         pool = TaskPool(_TASK_THREADS)
         self.clusters = self._make_clusters(api, agent, pool)
         self.maintenance = self._make_maintenance(pool)
-        self.reports = Reports(
-            api,
-            self.management,
-            self.policy_sync,
-            Connections(
-                serves=self.replicas.serves,
-                is_counting_replica=lambda: self.replicas.is_counting_replica,
-                opted_in_signers=self.clusters.opted_in_signers,
-                problem=self._problem,
-                credential_expiry=self.clusters.credential_expiry,
-            ),
-            now=_now,
-        )
+        self.reports = self._make_reports(api)
         self.management.keys.add_event_handler(self._on_key_changed)
         self.workers = self._make_workers(claims, authorities)
         self.health = self._make_health(stop)
@@ -171,6 +141,51 @@ class ControllerParts:
             now=_now,
         )
 
+    def _make_cleanup(
+        self, claims: LimitedClaimStore, authority_leases: AuthorityLeases, opt_ins: OptIns
+    ) -> Cleanup:
+        return Cleanup(
+            self.management,
+            claims,
+            authority_leases,
+            opt_ins,
+            serves=self.replicas.serves,
+            now=_now,
+        )
+
+    def _make_authorities(self, api: ApiClient, leases: AuthorityLeases) -> ClusterAuthorities:
+        return ClusterAuthorities(
+            SecretClient(api), leases, self.policy_sync.active.policy_of, monotonic=time.monotonic
+        )
+
+    def _make_rounds(
+        self, api: ApiClient, authorities: ClusterAuthorities, claims: LimitedClaimStore
+    ) -> WorkloadRounds:
+        return WorkloadRounds(
+            self.management,
+            self.policy_sync.active,
+            authorities,
+            claims,
+            bindings=self._bindings,
+            events=EventRecorder(api),
+            now=_now,
+        )
+
+    def _make_reports(self, api: ApiClient) -> Reports:
+        return Reports(
+            api,
+            self.management,
+            self.policy_sync,
+            Connections(
+                serves=self.replicas.serves,
+                is_counting_replica=lambda: self.replicas.is_counting_replica,
+                opted_in_signers=self.clusters.opted_in_signers,
+                problem=self._problem,
+                credential_expiry=self.clusters.credential_expiry,
+            ),
+            now=_now,
+        )
+
     def _make_maintenance(self, pool: TaskPool) -> WorkloadMaintenance:
         return WorkloadMaintenance(
             pool,
@@ -198,7 +213,7 @@ class ControllerParts:
 
     def _is_ready(self) -> bool:
         """Return whether this replica serves its share of the Clusters."""
-        return self._can_serve() and self.replicas.has_joined
+        return self._can_serve() and self.replicas.has_share_of_clusters
 
     def _problem(self, key: ClusterKey) -> ConnectionProblem | None:
         """Return why a Cluster is not served: its connection, or else its maintenance."""

@@ -10,7 +10,7 @@ from signer.kube.resources import Kind, Resource, build_path
 from signer.kube.transport.client import Response
 
 
-class Reader(Protocol):
+class DiscoveryClient(Protocol):
     """The part of an API server that discovery needs."""
 
     def find(self, path: str) -> Response | None:
@@ -36,33 +36,33 @@ class _ResourceList(Fields):
     resources: Annotated[list[_Resource], msgspec.Meta(max_length=MAX_ENTRIES)] | None = None
 
 
-def find_resource(reader: Reader, kind: Kind) -> Resource | None:
+def find_resource(client: DiscoveryClient, kind: Kind) -> Resource | None:
     """Return the resource of a kind, in the version that the server prefers.
 
     `None` when it has no such kind. Raises `ApiServerUnavailable`.
     """
     group, name = kind
-    for version in _served_versions(reader, group):
-        resource = _resources_of_version(reader, group, version).get(name)
+    for version in _served_versions(client, group):
+        resource = _resources_of_version(client, group, version).get(name)
         if resource is not None:
             return resource
     return None
 
 
-def served_resources(reader: Reader, group: str) -> Mapping[str, Resource]:
+def served_resources(client: DiscoveryClient, group: str) -> Mapping[str, Resource]:
     """Return the resource of each kind in a group, in the version that is preferred.
 
     Empty when the server has no such group. Raises `ApiServerUnavailable`.
     """
     resources: dict[str, Resource] = {}
-    for version in _served_versions(reader, group):
-        resources = _resources_of_version(reader, group, version) | resources
+    for version in _served_versions(client, group):
+        resources = _resources_of_version(client, group, version) | resources
     return resources
 
 
-def _served_versions(reader: Reader, group: str) -> Iterable[str]:
+def _served_versions(client: DiscoveryClient, group: str) -> Iterable[str]:
     """Return the versions of a group, the preferred one first."""
-    response = reader.find(build_path("apis", group))
+    response = client.find(build_path("apis", group))
     if response is None:
         return ()
     served = response.read(read_as(_ApiGroup))
@@ -71,8 +71,8 @@ def _served_versions(reader: Reader, group: str) -> Iterable[str]:
     return dict.fromkeys(name for name in names if name)
 
 
-def _resources_of_version(reader: Reader, group: str, version: str) -> dict[str, Resource]:
-    response = reader.find(build_path("apis", group, version))
+def _resources_of_version(client: DiscoveryClient, group: str, version: str) -> dict[str, Resource]:
+    response = client.find(build_path("apis", group, version))
     if response is None:
         return {}
     return {

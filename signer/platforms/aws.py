@@ -20,7 +20,7 @@ from signer.kube.transport.http_messages import HttpAnswer
 from signer.platforms.aws_api.aws_answers import element, error_of_code
 from signer.platforms.aws_api.aws_signature import AwsCredentials, signed_headers
 from signer.platforms.aws_api.aws_web_identity import WebIdentity, assume_role
-from signer.platforms.credentials import Sessions, unusable
+from signer.platforms.credentials import KeptCredentials, unusable
 from signer.platforms.https import call
 from signer.policy.policy import PlatformRules
 
@@ -44,7 +44,7 @@ _KEY_NAMES: Final = frozenset({"aws_access_key_id", "aws_secret_access_key"})
 _SESSION_TOKEN: Final = "aws_session_token"  # noqa: S105 - the name, not the token
 _ROLE_NAMES: Final = frozenset({"role_arn", "web_identity_token_file"})
 _ROLE: Final = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:role/[\w+=,.@/-]{1,512}", re.ASCII)
-_WEB_IDENTITIES: Final = Sessions[WebIdentity, AwsCredentials]()
+_WEB_IDENTITIES: Final = KeptCredentials[WebIdentity, AwsCredentials]()
 
 
 class Aws:

@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 
 from signer.errors import PlatformQueryFailed
 from signer.kube.transport.http_messages import HttpAnswer
-from signer.platforms.credentials import Session, Sessions, read_token, unusable
+from signer.platforms.credentials import KeptCredentials, TemporaryCredentials, read_token, unusable
 from signer.platforms.https import call
 from signer.policy.policy import PlatformRules
 
@@ -58,7 +58,7 @@ class AzureAccount:
     ca_file: Path | None
 
 
-_SESSIONS: Final = Sessions[AzureAccount, str]()
+_SESSIONS: Final = KeptCredentials[AzureAccount, str]()
 
 
 class Azure:
@@ -127,7 +127,7 @@ def _is_account(fields: Any) -> bool:  # noqa: ANN401 - JSON
     )
 
 
-def _log_in(account: AzureAccount) -> Session[str]:
+def _log_in(account: AzureAccount) -> TemporaryCredentials[str]:
     """Get an access token for the client, by its secret or by a token of another issuer."""
     parameters = {
         "grant_type": "client_credentials",
@@ -148,14 +148,14 @@ def _log_in(account: AzureAccount) -> Session[str]:
     return read_session(answer, begun)
 
 
-def read_session(answer: HttpAnswer, begun: datetime) -> Session[str]:
+def read_session(answer: HttpAnswer, begun: datetime) -> TemporaryCredentials[str]:
     """Return the access token of an answer. Raises `PlatformQueryFailed`."""
     try:
         fields = json.loads(answer.content)
         token, seconds = fields["access_token"], fields["expires_in"]
         if fields["token_type"] != "Bearer" or not (isinstance(token, str) and token.isascii()):  # noqa: S105 - the type, not the token
             raise ValueError("the answer must have an ASCII token of type Bearer")
-        return Session(token, begun + timedelta(seconds=int(seconds)))
+        return TemporaryCredentials(token, begun + timedelta(seconds=int(seconds)))
     except (*_UNEXPECTED_JSON, OverflowError) as error:
         # The content has the token, so only the type of the error is quoted.
         raise _invalid_answer(type(error).__name__) from None

@@ -22,32 +22,35 @@ _Identity = TypeVar("_Identity", bound=Hashable)
 _Credentials = TypeVar("_Credentials")
 
 
-class Session(NamedTuple, Generic[_Credentials]):
+class TemporaryCredentials(NamedTuple, Generic[_Credentials]):
     """Credentials, and when they end."""
 
     credentials: _Credentials
     expires_at: datetime
 
 
-class Sessions(Generic[_Identity, _Credentials]):
+class KeptCredentials(Generic[_Identity, _Credentials]):
     """The credentials of identities, kept until shortly before their end; any thread may call it.
 
     Threads that find no credentials at the same time each get some: no thread waits for another.
     """
 
     def __init__(self) -> None:
-        self._sessions: dict[_Identity, Session[_Credentials]] = {}
+        self._kept: dict[_Identity, TemporaryCredentials[_Credentials]] = {}
 
     def credentials(
-        self, identity: _Identity, now: datetime, log_in: Callable[[], Session[_Credentials]]
+        self,
+        identity: _Identity,
+        now: datetime,
+        log_in: Callable[[], TemporaryCredentials[_Credentials]],
     ) -> _Credentials:
         """Return credentials of an identity; call `log_in` if none are kept."""
-        session = self._sessions.get(identity)
+        session = self._kept.get(identity)
         if session is None or session.expires_at - now < RENEWED_BEFORE:
             session = log_in()
-            if len(self._sessions) >= _MAX_KEPT:
-                self._sessions.clear()
-            self._sessions[identity] = session
+            if len(self._kept) >= _MAX_KEPT:
+                self._kept.clear()
+            self._kept[identity] = session
         return session.credentials
 
 

@@ -23,9 +23,9 @@ from cryptography.x509 import InvalidVersion, load_der_x509_certificate
 
 from signer.errors import PlatformLocationNotAllowed, PlatformQueryFailed
 from signer.platforms.vsphere_api.vsphere_inventory import (
-    Inventory,
+    ManagedObjectReference,
     Properties,
-    Reference,
+    VcenterInventory,
     as_list,
     as_object,
     devices_and_folders,
@@ -35,8 +35,8 @@ from signer.platforms.vsphere_api.vsphere_inventory import (
 )
 from signer.platforms.vsphere_api.vsphere_session import (
     QUERY_SECONDS,
-    Session,
-    Sessions,
+    VcenterSession,
+    VcenterSessions,
     invalid_answer,
 )
 from signer.policy.policy import PlatformRules
@@ -51,7 +51,7 @@ _PROPERTY_COLLECTOR: Final = "PropertyCollector/propertyCollector"
 _UNKNOWN: Final = "unknown: the account needs System.View for all folders up to the root"
 _MAX_DETAIL: Final = 1000
 """Characters in the log. The owners of VMs choose the number of copies and their folders."""
-_SESSIONS: Final = Sessions()
+_SESSIONS: Final = VcenterSessions()
 
 
 class Vsphere:
@@ -86,8 +86,8 @@ class Vsphere:
         return read_keys(inventory.objects[machine], uuid)
 
     def _require_one_allowed(
-        self, machines: Collection[Reference], inventory: Inventory
-    ) -> Reference:
+        self, machines: Collection[ManagedObjectReference], inventory: VcenterInventory
+    ) -> ManagedObjectReference:
         """Return the only VM that is in an allowed location."""
         paths = {machine: inventory.folder(machine) for machine in machines}
         allowed = [machine for machine, path in paths.items() if self._allows(path)]
@@ -109,7 +109,7 @@ class Vsphere:
         return any(f"{path}/".startswith(f"{location}/") for location in self._locations)
 
 
-def _read(session: Session, query: object, until: float) -> Inventory:
+def _read(session: VcenterSession, query: object, until: float) -> VcenterInventory:
     return read_inventory(
         session.invoke(f"{_PROPERTY_COLLECTOR}/RetrievePropertiesEx", query, until)
     )

@@ -7,7 +7,7 @@ from enum import Enum
 from signer.operator_cli.errors import EXIT_NEGATIVE, EXIT_OK, EXIT_UNDECIDED, CommandError
 
 
-class Result(Enum):
+class FindingResult(Enum):
     """The result of one check."""
 
     OK = "ok"
@@ -22,7 +22,7 @@ class Result(Enum):
 class Finding:
     """One check of one object; `next_step` is empty if all is well."""
 
-    result: Result
+    result: FindingResult
     check: str
     object: str
     message: str = ""
@@ -35,7 +35,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class DoctorCheck:
     """One check of one object, which makes its findings."""
 
     title: str
@@ -43,19 +43,19 @@ class Check:
 
     def ok(self, message: str = "") -> Finding:
         """Say that all is well."""
-        return self._find(Result.OK, message)
+        return self._find(FindingResult.OK, message)
 
     def warning(self, message: str, next_step: str) -> Finding:
         """Say what may be intended, or a problem."""
-        return self._find(Result.WARNING, message, next_step)
+        return self._find(FindingResult.WARNING, message, next_step)
 
     def problem(self, message: str, next_step: str) -> Finding:
         """Say what is wrong."""
-        return self._find(Result.PROBLEM, message, next_step)
+        return self._find(FindingResult.PROBLEM, message, next_step)
 
     def unknown(self, message: str, next_step: str = "") -> Finding:
         """Say why the check could not be made."""
-        return self._find(Result.UNKNOWN, message, next_step)
+        return self._find(FindingResult.UNKNOWN, message, next_step)
 
     def failed(self, error: CommandError) -> Finding:
         """Say that a request of the check failed."""
@@ -65,7 +65,7 @@ class Check:
         """Return the finding about permissions, each of which reads `verb resource`."""
         return self.problem(f"missing: {', '.join(missing)}", next_step) if missing else self.ok()
 
-    def _find(self, result: Result, message: str, next_step: str = "") -> Finding:
+    def _find(self, result: FindingResult, message: str, next_step: str = "") -> Finding:
         return Finding(
             result=result,
             check=self.title,
@@ -78,6 +78,6 @@ class Check:
 def exit_status(findings: Iterable[Finding]) -> int:
     """Return the exit status: a problem outranks what could not be checked."""
     results = {finding.result for finding in findings}
-    if Result.PROBLEM in results:
+    if FindingResult.PROBLEM in results:
         return EXIT_NEGATIVE
-    return EXIT_UNDECIDED if Result.UNKNOWN in results else EXIT_OK
+    return EXIT_UNDECIDED if FindingResult.UNKNOWN in results else EXIT_OK

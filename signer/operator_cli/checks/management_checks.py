@@ -21,7 +21,7 @@ from signer.kube.resources import (
     SUBJECT_ACCESS_REVIEWS,
     Resource,
 )
-from signer.operator_cli.checks.findings import Check, Finding
+from signer.operator_cli.checks.findings import DoctorCheck, Finding
 from signer.operator_cli.errors import CommandError
 from signer.operator_cli.management.api import ManagementApi
 
@@ -69,14 +69,14 @@ OWN_PERMISSIONS: Final = (
 def check_management(api: ManagementApi, signer_namespace: str) -> Iterator[Finding]:
     """Yield a finding for each CRD, the permissions of the signer, and the admission policy."""
     for resource in _RESOURCES:
-        yield _guard(_check_crd, api, Check("CRD", f"{resource.plural}.{resource.group}"))
-    account = Check("signer's permissions", f"{signer_namespace}/{ACCOUNT}")
+        yield _guard(_check_crd, api, DoctorCheck("CRD", f"{resource.plural}.{resource.group}"))
+    account = DoctorCheck("signer's permissions", f"{signer_namespace}/{ACCOUNT}")
     yield _guard(partial(_check_account, signer_namespace), api, account)
-    yield _guard(_check_admission_policy, api, Check("admission policy", _RECORDS))
+    yield _guard(_check_admission_policy, api, DoctorCheck("admission policy", _RECORDS))
 
 
 def _guard(
-    run: Callable[[ManagementApi, Check], Finding], api: ManagementApi, check: Check
+    run: Callable[[ManagementApi, DoctorCheck], Finding], api: ManagementApi, check: DoctorCheck
 ) -> Finding:
     try:
         return run(api, check)
@@ -84,7 +84,7 @@ def _guard(
         return check.failed(error)
 
 
-def _check_crd(api: ManagementApi, check: Check) -> Finding:
+def _check_crd(api: ManagementApi, check: DoctorCheck) -> Finding:
     response = api.find(_CRDS.object_path(check.object))
     if response is None:
         return check.problem("is missing", _INSTALL)
@@ -94,7 +94,7 @@ def _check_crd(api: ManagementApi, check: Check) -> Finding:
     return check.problem("is not established", _INSTALL)
 
 
-def _check_admission_policy(api: ManagementApi, check: Check) -> Finding:
+def _check_admission_policy(api: ManagementApi, check: DoctorCheck) -> Finding:
     bodies = api.list_objects(ADMISSION_POLICIES.collection_path())
     policies = {body["metadata"]["name"] for body in bodies if _protects(body)}
     for binding in api.list_objects(ADMISSION_POLICY_BINDINGS.collection_path()):
@@ -116,7 +116,7 @@ def _protects(policy: dict[str, Any]) -> bool:
     )
 
 
-def _check_account(namespace: str, api: ManagementApi, check: Check) -> Finding:
+def _check_account(namespace: str, api: ManagementApi, check: DoctorCheck) -> Finding:
     missing = [
         f"{verb} {resource}" + (f".{group}" if group else "")
         for group, resource, verbs in PERMISSIONS

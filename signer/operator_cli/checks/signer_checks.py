@@ -7,7 +7,7 @@ from signer.errors import PolicyInvalid
 from signer.inventory.cluster_api.cluster import ClusterObject
 from signer.inventory.custom_resources.policy_object import SERVED, PolicyObject
 from signer.inventory.replica_records.replica_leases import PolicySource
-from signer.operator_cli.checks.findings import Check, Finding, Result
+from signer.operator_cli.checks.findings import DoctorCheck, Finding, FindingResult
 from signer.operator_cli.management.signer_state import NO_REPLICA, SignerState, read_signer_state
 from signer.operator_cli.management.snapshot import Snapshot
 from signer.operator_cli.output import age, time_text
@@ -24,7 +24,7 @@ def read_signer(session: Session) -> SignerState:
 def warn_of_signer(session: Session, state: SignerState, snapshot: Snapshot) -> None:
     """Print a warning with the next step if no replica runs, or if that is not known."""
     finding = check_signer(state, snapshot, session.now)
-    if finding.result is not Result.OK:
+    if finding.result is not FindingResult.OK:
         session.warn(f"signer: {finding.message}. Next step: {finding.next_step}")
 
 
@@ -34,7 +34,7 @@ def check_signer(state: SignerState, snapshot: Snapshot | None, now: datetime) -
     A replica that was stopped has deleted its Lease. Then the last certificate of a node says
     when a signer still ran.
     """
-    check = Check("signer", state.namespace)
+    check = DoctorCheck("signer", state.namespace)
     if state.problem:
         return check.unknown(
             f"it is not known whether a replica runs: {state.problem}",
@@ -59,7 +59,7 @@ def check_signer(state: SignerState, snapshot: Snapshot | None, now: datetime) -
 
 def check_policies(state: SignerState) -> Iterator[Finding]:
     """Yield where the policies are, and those that the signer has refused or does not read."""
-    check = Check("policies", state.namespace)
+    check = DoctorCheck("policies", state.namespace)
     if PolicySource.INVALID_FILE in state.sources:
         yield check.problem(
             f"{PolicyInvalid.reason}: the policy file of the signer is invalid. The policies of"
@@ -70,7 +70,7 @@ def check_policies(state: SignerState) -> Iterator[Finding]:
         yield check.ok("they are in a file")
     if state.reads_only_files:
         for policy in state.policies:
-            yield Check("policies", policy.name).warning(
+            yield DoctorCheck("policies", policy.name).warning(
                 "the signer has its policies in a file, so this object has no effect",
                 "delete it, or start the signer without --policy",
             )
@@ -80,7 +80,7 @@ def check_policies(state: SignerState) -> Iterator[Finding]:
 
 
 def _check_policy(policy: PolicyObject) -> Finding:
-    check, step = Check("policies", policy.name), "kubectl attestation policy check"
+    check, step = DoctorCheck("policies", policy.name), "kubectl attestation policy check"
     conditions = policy.status.get("conditions") or ()
     ready = next((c for c in conditions if c["type"] == "Ready"), None)
     if ready is None:
@@ -93,7 +93,7 @@ def _check_policy(policy: PolicyObject) -> Finding:
 def check_served(cluster: ClusterObject, state: SignerState) -> Iterator[Finding]:
     """Yield whether the signer serves an opted-in Cluster, if the signer has written it."""
     written = state.of_cluster(cluster)
-    reason, check = written.get("state"), Check("served", str(cluster.key))
+    reason, check = written.get("state"), DoctorCheck("served", str(cluster.key))
     if reason is None or reason == NO_REPLICA:
         return
     if reason == SERVED:

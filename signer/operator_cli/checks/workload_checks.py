@@ -24,7 +24,7 @@ from signer.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, CSRS, NO
 from signer.kube.secrets import Secret
 from signer.kube.transport.client import ApiClient
 from signer.kube.transport.kubeconfig import Connection
-from signer.operator_cli.checks.findings import Check, Finding
+from signer.operator_cli.checks.findings import DoctorCheck, Finding
 from signer.operator_cli.checks.rbac import find_administrators, find_holders
 from signer.operator_cli.errors import CommandError
 from signer.operator_cli.management.api import ManagementApi
@@ -60,7 +60,7 @@ def check_opt_in(
     cluster: ClusterObject, signers: frozenset[str], annotations: Mapping[str, str]
 ) -> Finding:
     """Check whether the Cluster has opted in, and find typing errors."""
-    check = Check("opt-in", name_of(cluster))
+    check = DoctorCheck("opt-in", name_of(cluster))
     command = (
         f"kubectl annotate cluster -n {cluster.key.namespace} {cluster.key.name} --overwrite"
         f" {CLIENT_SIGNER_ANNOTATION}={CLIENT_SIGNER}"
@@ -78,7 +78,7 @@ def check_opt_in(
 
 def check_authority(api: ManagementApi, cluster: ClusterObject, now: datetime) -> Finding:
     """Check that the Secret of the certificate authority has a key that can sign."""
-    check, key = Check(_AUTHORITY, name_of(cluster)), cluster.key
+    check, key = DoctorCheck(_AUTHORITY, name_of(cluster)), cluster.key
     secret_name = f"{key.namespace}/{authority_secret_name(key)}"
     step = f"give the Secret {secret_name} the type, label, tls.crt and tls.key of Cluster API"
     try:
@@ -111,7 +111,7 @@ def _authority_expiry(secret: Secret | None, cluster: str) -> datetime:
 def read_workload_findings(client: ApiClient, cluster: ClusterObject) -> list[Finding]:
     """Return the findings of a workload cluster that answers. Raises `AttestationError`."""
     return [
-        Check("connection", name_of(cluster)).ok(),
+        DoctorCheck("connection", name_of(cluster)).ok(),
         _check_permissions(client, cluster),
         *_check_bindings(client, cluster),
     ]
@@ -121,7 +121,7 @@ def check_kubeconfig_expiry(
     connection: Connection, cluster: ClusterObject, now: datetime
 ) -> Finding:
     """Check how long the certificate of a kubeconfig Secret is valid."""
-    check = Check("kubeconfig's certificate", name_of(cluster))
+    check = DoctorCheck("kubeconfig's certificate", name_of(cluster))
     expiry = None if connection.certificate is None else connection.certificate.not_after()
     if expiry is not None and expiry <= now + _SOON:
         step = f"kubectl attestation kubeconfig {cluster.key}"
@@ -133,7 +133,7 @@ def unreachable_finding(cluster: ClusterObject, failure: Unreachable) -> Finding
     """Return the finding of a workload cluster that cannot be read."""
     key = cluster.key
     step = f"check the Secret {key.namespace}/{key.name}-kubeconfig and its API server"
-    check = Check("connection", name_of(cluster))
+    check = DoctorCheck("connection", name_of(cluster))
     return check.problem(failure.reason, failure.next_step or step)
 
 
@@ -172,7 +172,7 @@ def missing_permissions(client: ApiClient) -> list[str]:
 
 def _check_permissions(client: ApiClient, cluster: ClusterObject) -> Finding:
     missing = missing_permissions(client)
-    check = Check("kubeconfig's permissions", name_of(cluster))
+    check = DoctorCheck("kubeconfig's permissions", name_of(cluster))
     step = "apply packaging/signer/workload-rbac.yaml in the workload cluster"
     return check.permissions(missing, step)
 
@@ -186,7 +186,7 @@ def _may(client: ApiClient, verb: str, resource: Resource, subresource: str) -> 
 
 def _check_bindings(client: ApiClient, cluster: ClusterObject) -> Iterator[Finding]:
     """Yield the bindings that approve by themselves, and the holders of other rights."""
-    check = Check("rights", name_of(cluster))
+    check = DoctorCheck("rights", name_of(cluster))
     bindings = list_workload(client, CLUSTER_ROLE_BINDINGS)
     yield _check_automatic_approval(bindings, cluster)
     try:
@@ -211,7 +211,7 @@ def _check_bindings(client: ApiClient, cluster: ClusterObject) -> Iterator[Findi
 def _check_automatic_approval(
     bindings: Sequence[dict[str, Any]], cluster: ClusterObject
 ) -> Finding:
-    check, approving = Check(_AUTOMATIC_APPROVAL, name_of(cluster)), []
+    check, approving = DoctorCheck(_AUTOMATIC_APPROVAL, name_of(cluster)), []
     for body in bindings:
         try:
             binding = read_binding(body)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from signer.inventory.cluster_api.cluster import ClusterObject
 from signer.kube.transport.client import ApiClient
-from signer.operator_cli.checks.findings import Check, Finding, exit_status
+from signer.operator_cli.checks.findings import DoctorCheck, Finding, exit_status
 from signer.operator_cli.checks.management_checks import check_management
 from signer.operator_cli.checks.signer_checks import (
     check_policies,
@@ -49,7 +49,7 @@ def run(session: Session) -> int:
     except Rejected as error:
         # A CRD is missing, or the Cluster that --cluster names does not exist.
         findings.append(check_signer(signer, None, session.now))
-        check = Check("Clusters", session.api.server)
+        check = DoctorCheck("Clusters", session.api.server)
         findings.append(check.problem(error.message, error.hint))
     else:
         findings.append(check_signer(signer, snapshot, session.now))

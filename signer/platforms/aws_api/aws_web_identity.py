@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 from signer.errors import PlatformQueryFailed
 from signer.platforms.aws_api.aws_answers import element, error_of_code
 from signer.platforms.aws_api.aws_signature import AwsCredentials
-from signer.platforms.credentials import Session, read_token
+from signer.platforms.credentials import TemporaryCredentials, read_token
 from signer.platforms.https import call
 
 _TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?Z")
@@ -34,7 +34,7 @@ class WebIdentity:
 
 def assume_role(
     identity: WebIdentity, host: str, ca_bundle: Path | None
-) -> Session[AwsCredentials]:
+) -> TemporaryCredentials[AwsCredentials]:
     """Return credentials of a role from the STS at `host`.
 
     Raises `PlatformUnavailable`, `PlatformQueryFailed`.
@@ -62,7 +62,7 @@ def assume_role(
         secret_access_key=element(answer, "SecretAccessKey"),
         session_token=element(answer, "SessionToken"),
     )
-    return Session(credentials, expires_at)
+    return TemporaryCredentials(credentials, expires_at)
 
 
 def _invalid_expiration() -> PlatformQueryFailed:

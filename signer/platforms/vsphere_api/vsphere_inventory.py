@@ -17,26 +17,26 @@ _MAX_DEPTH: Final = 64
 """Folders in folders."""
 
 
-class Reference(NamedTuple):
+class ManagedObjectReference(NamedTuple):
     """A ManagedObjectReference."""
 
     type: str
     value: str
 
 
-_ROOT: Final = Reference("Folder", "group-d1")
+_ROOT: Final = ManagedObjectReference("Folder", "group-d1")
 """The root folder has this ID in each vCenter Server."""
 _ENTITY: Final = ("name", "parent")
 Properties = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inventory:
+class VcenterInventory:
     """The VMs of an answer, and all folders above them."""
 
-    objects: Mapping[Reference, Properties]
+    objects: Mapping[ManagedObjectReference, Properties]
 
-    def folder(self, machine: Reference) -> str | None:
+    def folder(self, machine: ManagedObjectReference) -> str | None:
         """Return the inventory path of the folder that a VM is in, such as `/dc-1/vm/team-a`.
 
         vCenter writes a `/` in a name as `%2f`. `None` unless the folders lead to the root: a VM in
@@ -57,18 +57,20 @@ class Inventory:
         return None
 
 
-def folders(machines: Sequence[Reference]) -> object:
+def folders(machines: Sequence[ManagedObjectReference]) -> object:
     """Return the parameters that ask for all folders above VMs."""
     return _query(machines, {"ManagedEntity": _ENTITY})
 
 
-def devices_and_folders(machine: Reference) -> object:
+def devices_and_folders(machine: ManagedObjectReference) -> object:
     """Return the parameters that ask for the devices of a VM, and for all folders above it."""
     devices = ["parent", "config.uuid", "config.hardware.device"]
     return _query([machine], {"ManagedEntity": _ENTITY, "VirtualMachine": devices})
 
 
-def _query(machines: Sequence[Reference], properties: Mapping[str, Sequence[str]]) -> object:
+def _query(
+    machines: Sequence[ManagedObjectReference], properties: Mapping[str, Sequence[str]]
+) -> object:
     """Return the parameters that ask for properties of VMs and of all folders above them.
 
     Of several types of an object, the one that is most derived decides.
@@ -99,7 +101,7 @@ def _query(machines: Sequence[Reference], properties: Mapping[str, Sequence[str]
     return {"specSet": [query], "options": {"_typeName": "RetrieveOptions"}}
 
 
-def read_references(result: object) -> Sequence[Reference]:
+def read_references(result: object) -> Sequence[ManagedObjectReference]:
     """Read the VMs that vCenter found; without any it may answer with nothing."""
     references = [] if result is None else as_list(result)
     if len(references) > _MAX_MACHINES:
@@ -107,16 +109,16 @@ def read_references(result: object) -> Sequence[Reference]:
     return [_read_reference(reference) for reference in references]
 
 
-def _read_reference(value: object) -> Reference:
-    return Reference(_text(value, "type"), _text(value, "value"))
+def _read_reference(value: object) -> ManagedObjectReference:
+    return ManagedObjectReference(_text(value, "type"), _text(value, "value"))
 
 
-def read_inventory(result: object) -> Inventory:
+def read_inventory(result: object) -> VcenterInventory:
     """Read the answer to `folders` or `devices_and_folders`."""
     if "token" in as_object(result):
         raise invalid_answer("the answer is only the first part")
     objects = as_list(as_object(result).get("objects", []))
-    return Inventory(
+    return VcenterInventory(
         objects={_read_reference(as_object(o).get("obj")): _read_properties(o) for o in objects}
     )
 

@@ -52,7 +52,7 @@ class _Fault(Exception):
         super().__init__(f"{type_name}: HTTP status {answer.status}, {answer.content[:300]!r}")
 
 
-class Session:
+class VcenterSession:
     """The session of one account, which several threads share."""
 
     def __init__(self, account: _Account, monotonic: Callable[[], float]) -> None:
@@ -158,17 +158,17 @@ class Session:
 
 class _KnownSession(NamedTuple):
     content: bytes
-    session: Session
+    session: VcenterSession
 
 
-class Sessions:
+class VcenterSessions:
     """The sessions of all credentials files: one for the present content of each file."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._sessions: dict[Path, _KnownSession] = {}
 
-    def of(self, path: Path) -> Session:
+    def of(self, path: Path) -> VcenterSession:
         """Read the file, and return its session. End the session of the content before."""
         try:
             content = path.read_bytes()
@@ -178,7 +178,7 @@ class Sessions:
             known = self._sessions.get(path)
             if known is not None and known.content == content:
                 return known.session
-            session = Session(_read_account(path, content), time.monotonic)
+            session = VcenterSession(_read_account(path, content), time.monotonic)
             self._sessions[path] = _KnownSession(content, session)
         if known is not None:
             known.session.log_out()

@@ -12,7 +12,7 @@ from signer import errors
 from signer.errors import EndorsementKeyNotRegistered
 from signer.inventory.custom_resources.policy_object import SERVED
 from signer.model import AttestedNodeObject
-from signer.operator_cli.checks.findings import Result
+from signer.operator_cli.checks.findings import FindingResult
 from signer.operator_cli.checks.signer_checks import check_policies, check_signer, read_signer
 from signer.operator_cli.commands.fleet.nodes import find_node_problem
 from signer.operator_cli.errors import EXIT_NEGATIVE, EXIT_OK, EXIT_UNDECIDED
@@ -75,9 +75,9 @@ def _row(
 def _unserved(snapshot: Snapshot, signer: SignerState, session: Session) -> Iterable[Document]:
     """Yield a stopped signer, refused policies, and what is wrong with Clusters."""
     finding = check_signer(signer, snapshot, session.now)
-    if finding.result is Result.UNKNOWN:
+    if finding.result is FindingResult.UNKNOWN:
         session.warn(f"signer: {finding.message}. Next step: {finding.next_step}")
-    elif finding.result is not Result.OK:
+    elif finding.result is not FindingResult.OK:
         yield _row(
             "Unserved",
             (signer.namespace, None),
@@ -87,7 +87,7 @@ def _unserved(snapshot: Snapshot, signer: SignerState, session: Session) -> Iter
             next_step=finding.next_step,
         )
     for finding in check_policies(signer):
-        if finding.result is Result.PROBLEM:
+        if finding.result is FindingResult.PROBLEM:
             reason, _, message = finding.message.partition(": ")
             yield _row(
                 "Policy",

@@ -84,7 +84,7 @@ def test_replica_that_starts_does_not_wait_for_the_next_renewal(
     joined = iter([False, True, True])
     monkeypatch.setattr(Replicas, "sync", lambda _: None)
     monkeypatch.setattr(Replicas, "leave", lambda _: None)
-    monkeypatch.setattr(Replicas, "has_joined", property(lambda _: next(joined)))
+    monkeypatch.setattr(Replicas, "has_share_of_clusters", property(lambda _: next(joined)))
     monkeypatch.setattr(signer._sharing, "_stop", leaving)
     monkeypatch.setattr(signer._sharing, "_began", 1.0)
     with monkeypatch.context() as clock:

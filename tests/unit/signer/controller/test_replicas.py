@@ -177,7 +177,7 @@ def test_only_replica_serves_every_cluster_at_once(landscape: Landscape) -> None
     only = landscape.start("a")
     assert only.served == set()
     landscape.after(1)
-    assert only.replicas.has_joined
+    assert only.replicas.has_share_of_clusters
     assert only.replicas.count == 1
 
 
@@ -225,7 +225,7 @@ def test_lease_of_a_killed_replica_is_not_waited_for_long_by_the_next_one(
     landscape.after(3, complete=False)
     assert second.served == set()
     landscape.after(1)
-    assert second.replicas.has_joined
+    assert second.replicas.has_share_of_clusters
 
 
 def test_new_replica_of_many_does_not_take_what_they_serve_without_them(
@@ -248,7 +248,7 @@ def test_new_replica_connects_before_the_others_close(landscape: Landscape) -> N
     landscape.after(10)
     assert old.served == set(CLUSTERS)
     assert new.served < set(CLUSTERS)
-    assert not new.replicas.has_joined
+    assert not new.replicas.has_share_of_clusters
     new.connected = True
     landscape.after(4)
     assert landscape.counts() == EACH_BY_ONE
@@ -286,7 +286,7 @@ def test_replica_that_must_not_serve_leaves_its_clusters_to_the_others_immediate
     landscape.after(1, complete=False)
     landscape.after(1)
     assert (first.served, second.served) == (set(CLUSTERS), set())
-    assert not second.replicas.has_joined
+    assert not second.replicas.has_share_of_clusters
     second.ready = True
     landscape.after(3)
     assert landscape.counts() == EACH_BY_ONE
@@ -377,7 +377,7 @@ def test_replica_that_may_not_use_leases_serves_every_cluster_at_once(
     forbidden = landscape.start("a", cut_off=True)
     landscape.after(3)
     assert forbidden.served == set(CLUSTERS)
-    assert forbidden.replicas.has_joined
+    assert forbidden.replicas.has_share_of_clusters
     assert forbidden.replicas.count == 0
     [record] = caplog.records
     fields = vars(record)["fields"]
@@ -560,7 +560,7 @@ def test_lost_answers_of_renewals_are_no_restore(landscape: Landscape) -> None:
     only.loses_answers = False
     landscape.after(1)
     assert only.restores == []
-    assert only.replicas.has_joined
+    assert only.replicas.has_share_of_clusters
 
 
 def test_renewal_that_was_sent_before_a_connection_was_lost_confirms_nothing() -> None:

@@ -11,7 +11,7 @@ from common.errors import AttestationError
 from signer.errors import PlatformQueryFailed, PlatformUnavailable
 from signer.platforms import azure
 from signer.platforms.azure import Azure
-from signer.platforms.credentials import RENEWED_BEFORE, Sessions
+from signer.platforms.credentials import RENEWED_BEFORE, KeptCredentials
 from signer.platforms.registry import platform_of
 from tests.fakes.api_server import FakeApiServer, Handler, api_server
 from tests.fakes.azure import (
@@ -45,7 +45,7 @@ def server(
     service: FakeAzure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[FakeApiServer]:
     # Each test begins without an access token.
-    monkeypatch.setattr(azure, "_SESSIONS", Sessions())
+    monkeypatch.setattr(azure, "_SESSIONS", KeptCredentials())
     with api_server(service.handle, tmp_path) as running:
         yield running
 

@@ -17,7 +17,7 @@ from signer.errors import PlatformLocationNotAllowed, PlatformQueryFailed, Platf
 from signer.platforms import vsphere
 from signer.platforms.registry import platform_of
 from signer.platforms.vsphere import Vsphere
-from signer.platforms.vsphere_api.vsphere_session import Sessions
+from signer.platforms.vsphere_api.vsphere_session import VcenterSessions
 from signer.policy.policy import PlatformRules
 from tests.builders.software_tpm import rsa_key
 from tests.fakes import vcenter
@@ -64,7 +64,7 @@ def platform(
 ) -> Callable[..., Vsphere]:
     """Return a function that makes the platform of a policy with these locations."""
     # Sessions of other tests could have the same port and password.
-    monkeypatch.setattr(vsphere, "_SESSIONS", Sessions())
+    monkeypatch.setattr(vsphere, "_SESSIONS", VcenterSessions())
     rules = with_file(credentials_file(service, tmp_path))
     return lambda *locations: Vsphere(replace(rules, locations=frozenset(locations or (FOLDER,))))
 

@@ -23,7 +23,7 @@ from signer.inventory.cluster_api.cluster import (
     read_cluster,
 )
 from signer.operator_cli.checks import management_checks, workload_checks
-from signer.operator_cli.checks.findings import Finding, Result, exit_status
+from signer.operator_cli.checks.findings import Finding, FindingResult, exit_status
 from signer.operator_cli.checks.workload_checks import (
     check_authority,
     check_opt_in,
@@ -101,20 +101,20 @@ def test_checked_permissions_in_workload_clusters_are_packaged() -> None:
 @pytest.mark.parametrize(
     ("signers", "annotations", "result"),
     [
-        ({CLIENT_SIGNER}, {}, Result.OK),
-        (set(), {}, Result.OK),
-        (set(), {"example.org/owner": "x"}, Result.OK),
-        ({CLIENT_SIGNER + "x"}, {}, Result.PROBLEM),
-        ({CLIENT_SIGNER, "example.org/other"}, {}, Result.PROBLEM),
-        (set(), {CLIENT_SIGNER_ANNOTATION + "s": CLIENT_SIGNER}, Result.PROBLEM),
-        (set(), {"cluster.x-k8s.io/client-signer": CLIENT_SIGNER}, Result.PROBLEM),
+        ({CLIENT_SIGNER}, {}, FindingResult.OK),
+        (set(), {}, FindingResult.OK),
+        (set(), {"example.org/owner": "x"}, FindingResult.OK),
+        ({CLIENT_SIGNER + "x"}, {}, FindingResult.PROBLEM),
+        ({CLIENT_SIGNER, "example.org/other"}, {}, FindingResult.PROBLEM),
+        (set(), {CLIENT_SIGNER_ANNOTATION + "s": CLIENT_SIGNER}, FindingResult.PROBLEM),
+        (set(), {"cluster.x-k8s.io/client-signer": CLIENT_SIGNER}, FindingResult.PROBLEM),
     ],
     ids=["in", "out", "other annotation", "typo", "two", "typo in the key", "other prefix"],
 )
-def test_opt_in(signers: set[str], annotations: Mapping[str, str], result: Result) -> None:
+def test_opt_in(signers: set[str], annotations: Mapping[str, str], result: FindingResult) -> None:
     finding = check_opt_in(cluster(), frozenset(signers), annotations)
     assert finding.result is result
-    assert bool(finding.next_step) == (result is Result.PROBLEM)
+    assert bool(finding.next_step) == (result is FindingResult.PROBLEM)
 
 
 def with_secret(data: Mapping[str, bytes], **fields: Any) -> FakeCluster:  # noqa: ANN401 - of any type
@@ -133,20 +133,22 @@ def authority(lifetime: timedelta = LIFETIME) -> Mapping[str, bytes]:
 @pytest.mark.parametrize(
     ("management", "result", "message"),
     [
-        (with_secret(authority()), Result.OK, ""),
-        (with_secret(authority(timedelta(days=20))), Result.WARNING, "expires on"),
-        (FakeCluster(), Result.PROBLEM, "it is missing"),
-        (with_secret(authority(), type="Opaque"), Result.PROBLEM, "its type must be"),
-        (with_secret(authority(), labels={}), Result.PROBLEM, "its label"),
+        (with_secret(authority()), FindingResult.OK, ""),
+        (with_secret(authority(timedelta(days=20))), FindingResult.WARNING, "expires on"),
+        (FakeCluster(), FindingResult.PROBLEM, "it is missing"),
+        (with_secret(authority(), type="Opaque"), FindingResult.PROBLEM, "its type must be"),
+        (with_secret(authority(), labels={}), FindingResult.PROBLEM, "its label"),
         (
             with_secret({"tls.crt": authority()["tls.crt"]}),
-            Result.PROBLEM,
+            FindingResult.PROBLEM,
             "lacks certificate or key",
         ),
     ],
     ids=["good", "expires soon", "missing", "type", "label", "no key"],
 )
-def test_certificate_authority(management: FakeCluster, result: Result, message: str) -> None:
+def test_certificate_authority(
+    management: FakeCluster, result: FindingResult, message: str
+) -> None:
     finding = check_authority(management_api(management), cluster(), NOW)
     assert finding.result is result
     assert message in finding.message
@@ -159,7 +161,7 @@ def test_authority_that_is_older_than_its_cluster_is_no_problem() -> None:
     older = {"creationTimestamp": "2026-10-01T00:00:00Z", "ownerReferences": [owner]}
     management = management_api(with_secret(authority(), **older))
     finding = check_authority(management, cluster(), NOW)
-    assert (finding.result, finding.message) == (Result.OK, "")
+    assert (finding.result, finding.message) == (FindingResult.OK, "")
 
 
 def forbidden() -> FakeCluster:
@@ -183,16 +185,16 @@ def admission(**binding: object) -> FakeCluster:
 @pytest.mark.parametrize(
     ("management", "result"),
     [
-        (admission(), Result.OK),
-        (admission(validationActions=["Audit"]), Result.WARNING),
-        (admission(policyName="other"), Result.WARNING),
-        (FakeCluster(), Result.WARNING),
-        (forbidden(), Result.UNKNOWN),
+        (admission(), FindingResult.OK),
+        (admission(validationActions=["Audit"]), FindingResult.WARNING),
+        (admission(policyName="other"), FindingResult.WARNING),
+        (FakeCluster(), FindingResult.WARNING),
+        (forbidden(), FindingResult.UNKNOWN),
     ],
     ids=["in force", "only audits", "not bound", "not installed", "not readable"],
 )
 def test_admission_policy_that_is_not_in_force_is_found(
-    management: FakeCluster, result: Result
+    management: FakeCluster, result: FindingResult
 ) -> None:
     findings = management_checks.check_management(management_api(management), "capi-system")
     [found] = [each.result for each in findings if each.check == "admission policy"]
@@ -209,7 +211,7 @@ def test_names_of_a_workload_cluster_are_no_commands_of_a_shell() -> None:
         "subjects": [{"kind": "Group", "name": "system:bootstrappers"}],
     }
     finding = workload_checks._check_automatic_approval([binding], cluster())
-    assert finding.result is Result.PROBLEM
+    assert finding.result is FindingResult.PROBLEM
     assert shlex.split(finding.next_step)[3] == name
 
 
@@ -222,7 +224,7 @@ def test_doctor_does_not_advise_to_delete_bindings_that_nodes_need() -> None:
     bindings = [{"metadata": {"name": "kubeadm"}, "roleRef": {"name": role}}]
     kept = replace(cluster(), bindings=stays)
     finding = workload_checks._check_automatic_approval(bindings, kept)
-    assert finding.result is Result.WARNING
+    assert finding.result is FindingResult.WARNING
     assert "they stay for worker-1" in finding.message
     assert "delete" not in finding.next_step
 
@@ -230,14 +232,14 @@ def test_doctor_does_not_advise_to_delete_bindings_that_nodes_need() -> None:
 @pytest.mark.parametrize(
     ("results", "status"),
     [
-        ([Result.OK, Result.WARNING], 0),
-        ([Result.OK, Result.UNKNOWN], 3),
-        ([Result.UNKNOWN, Result.PROBLEM], 1),
+        ([FindingResult.OK, FindingResult.WARNING], 0),
+        ([FindingResult.OK, FindingResult.UNKNOWN], 3),
+        ([FindingResult.UNKNOWN, FindingResult.PROBLEM], 1),
         ([], 0),
     ],
     ids=["warning", "unknown", "problem", "nothing"],
 )
-def test_problem_outranks_what_is_unknown(results: list[Result], status: int) -> None:
+def test_problem_outranks_what_is_unknown(results: list[FindingResult], status: int) -> None:
     findings = [Finding(result=result, check="c", object="o") for result in results]
     assert exit_status(findings) == status
 
@@ -274,7 +276,7 @@ def absent_cluster(_: Session) -> Snapshot:
 def test_cluster_without_attestation_needs_its_bindings_and_no_authority() -> None:
     """The advice to delete the bindings would keep its nodes from joining."""
     findings = [
-        Finding(result=Result.PROBLEM, check=check, object="team-a/c1")
+        Finding(result=FindingResult.PROBLEM, check=check, object="team-a/c1")
         for check in ("opt-in", "certificate authority", "automatic approval", "rights")
     ]
     assert [finding.check for finding in without_attestation(findings)] == ["opt-in", "rights"]

@@ -10,7 +10,7 @@ from cryptography.x509 import load_pem_x509_certificate
 
 from signer.kube.transport.endpoint import ANSWER_SECONDS
 from signer.kube.transport.kubeconfig import ClientCertificate, Connection, parse_kubeconfig
-from signer.operator_cli.checks.findings import Result
+from signer.operator_cli.checks.findings import FindingResult
 from signer.operator_cli.checks.rbac import SIGNER_GROUP
 from signer.operator_cli.checks.workload_checks import check_kubeconfig_expiry
 from signer.operator_cli.commands import kubeconfig
@@ -112,8 +112,8 @@ def test_administrators_secret_of_another_cluster_is_not_overwritten() -> None:
     assert not cluster.writes
 
 
-@pytest.mark.parametrize(("days", "result"), [(31, Result.OK), (29, Result.WARNING)])
-def test_expiry_of_the_kubeconfig_is_a_warning(days: int, result: Result) -> None:
+@pytest.mark.parametrize(("days", "result"), [(31, FindingResult.OK), (29, FindingResult.WARNING)])
+def test_expiry_of_the_kubeconfig_is_a_warning(days: int, result: FindingResult) -> None:
     end = load_pem_x509_certificate(CLIENT.certificate).not_valid_after_utc
     assert check_kubeconfig_expiry(CONNECTION, CLUSTER, end - timedelta(days=days)).result is result
 

@@ -12,7 +12,7 @@ from signer.inventory.replica_records.replica_leases import PolicySource, encode
 from signer.kube import resources
 from signer.kube.leases import Lease
 from signer.kube.transport.client import Request
-from signer.operator_cli.checks.findings import Result
+from signer.operator_cli.checks.findings import FindingResult
 from signer.operator_cli.checks.signer_checks import check_policies, check_served, check_signer
 from signer.operator_cli.management import signer_state
 from signer.operator_cli.management.signer_state import SignerState, read_signer_state
@@ -67,7 +67,7 @@ def test_replica_that_renewed_its_lease_a_moment_ago_runs() -> None:
     )
     state = read(management)
     assert (state.live, state.has_replica("any")) == (frozenset({"one"}), True)
-    assert check_signer(state, None, NOW).result is Result.OK
+    assert check_signer(state, None, NOW).result is FindingResult.OK
 
 
 def test_finding_says_since_when_no_replica_serves() -> None:
@@ -77,7 +77,7 @@ def test_finding_says_since_when_no_replica_serves() -> None:
         replica_lease("other", renewed=NOW - timedelta(minutes=7)),
     )
     finding = check_signer(read(management), snapshot(), NOW)
-    assert finding.result is Result.PROBLEM
+    assert finding.result is FindingResult.PROBLEM
     since = "no replica has served since 2026-11-21T23:55:00Z (5m ago)"
     assert finding.message == f"{since}: no node can join or renew"
 
@@ -112,7 +112,7 @@ def test_missing_permission_is_neither_yes_nor_no() -> None:
     state = read(management)
     assert state.of_cluster(CLUSTER) == {}
     finding = check_signer(state, snapshot(), NOW)
-    assert (finding.result, "403" in finding.message) == (Result.UNKNOWN, True)
+    assert (finding.result, "403" in finding.message) == (FindingResult.UNKNOWN, True)
 
 
 def test_replica_of_one_namespace_serves_no_other() -> None:
@@ -157,7 +157,7 @@ def test_state_of_a_cluster_is_what_the_signer_wrote(
     assert found.of_cluster(CLUSTER).get("state") == state
     findings = [f.result for f in check_served(CLUSTER, found)]
     assert findings == (
-        [] if state is None else [Result.OK if state == "Served" else Result.PROBLEM]
+        [] if state is None else [FindingResult.OK if state == "Served" else FindingResult.PROBLEM]
     )
 
 
@@ -202,32 +202,40 @@ WRONG_FILE = (
 @pytest.mark.parametrize(
     ("source", "conditions", "expected"),
     [
-        (PolicySource.OBJECTS, [READY], [("all", Result.OK, "")]),
+        (PolicySource.OBJECTS, [READY], [("all", FindingResult.OK, "")]),
         (
             PolicySource.OBJECTS,
             [INVALID],
-            [("all", Result.PROBLEM, "PolicyInvalid: spec.x: unknown key")],
+            [("all", FindingResult.PROBLEM, "PolicyInvalid: spec.x: unknown key")],
         ),
         (
             PolicySource.OBJECTS,
             [],
-            [("all", Result.UNKNOWN, "no signer has written its status")],
+            [("all", FindingResult.UNKNOWN, "no signer has written its status")],
         ),
         (
             PolicySource.FILE,
             [READY],
-            [(NAMESPACE, Result.OK, "they are in a file"), ("all", Result.WARNING, UNREAD)],
+            [
+                (NAMESPACE, FindingResult.OK, "they are in a file"),
+                ("all", FindingResult.WARNING, UNREAD),
+            ],
         ),
         (
             PolicySource.INVALID_FILE,
             [READY],
-            [(NAMESPACE, Result.PROBLEM, WRONG_FILE), ("all", Result.WARNING, UNREAD)],
+            [
+                (NAMESPACE, FindingResult.PROBLEM, WRONG_FILE),
+                ("all", FindingResult.WARNING, UNREAD),
+            ],
         ),
     ],
     ids=["in force", "refused", "no status", "file", "invalid file"],
 )
 def test_finding_says_where_the_policies_are_and_which_are_wrong(
-    source: PolicySource, conditions: list[dict[str, str]], expected: list[tuple[str, Result, str]]
+    source: PolicySource,
+    conditions: list[dict[str, str]],
+    expected: list[tuple[str, FindingResult, str]],
 ) -> None:
     management = Management()
     management.store(replica_lease(source=source))

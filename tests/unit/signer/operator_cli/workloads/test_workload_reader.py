@@ -17,7 +17,7 @@ from signer.kube.resources import NODES
 from signer.kube.transport.client import ApiClient, Request
 from signer.kube.transport.kubeconfig import ClientCertificate
 from signer.model import ClusterKey
-from signer.operator_cli.checks.findings import Result
+from signer.operator_cli.checks.findings import FindingResult
 from signer.operator_cli.checks.rbac import find_administrators, find_holders
 from signer.operator_cli.checks.workload_checks import read_workload_findings
 from signer.operator_cli.commands import explain
@@ -172,7 +172,7 @@ def test_answers_of_other_types_are_findings_and_no_crash() -> None:
         return 200, {"items": [odd]}
 
     findings = read_workload_findings(workload(answer), CLUSTER)
-    assert {finding.result for finding in findings} == {Result.OK}
+    assert {finding.result for finding in findings} == {FindingResult.OK}
 
 
 def test_review_of_another_type_is_an_error_of_that_cluster() -> None:

@@ -10,7 +10,7 @@ from common.errors import AttestationError
 from signer.errors import PlatformQueryFailed, PlatformUnavailable
 from signer.platforms import aws
 from signer.platforms.aws import Aws
-from signer.platforms.credentials import RENEWED_BEFORE, Sessions
+from signer.platforms.credentials import RENEWED_BEFORE, KeptCredentials
 from tests.fakes import sts
 from tests.fakes.api_server import Answering, FakeApiServer, Handler, api_server
 from tests.fakes.ec2 import ACCESS_KEY, SECRET_KEY, FakeEc2
@@ -43,7 +43,7 @@ def server(
         {EC2_HOST: ec2.handle, STS_HOST: service.handle}[answering.headers["Host"]](answering)
 
     # Each test begins without credentials.
-    monkeypatch.setattr(aws, "_WEB_IDENTITIES", Sessions())
+    monkeypatch.setattr(aws, "_WEB_IDENTITIES", KeptCredentials())
     with api_server(handle, tmp_path, names=(EC2_HOST, STS_HOST)) as running:
         running.answer_for_all_names(monkeypatch)
         (tmp_path / "ca.crt").write_bytes(running.authority.pair.certificate)
