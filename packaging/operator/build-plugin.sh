@@ -22,18 +22,18 @@ for version in 3.11 3.12 3.13 3.14; do
     --requirement requirements/operator.txt --dest "$work/wheels"
 done
 # Files of an extension have the version of Python in their names, so wheels for several versions fit into one directory.
-for wheel in "$work"/wheels/*.whl; do
+for wheel in "$work"/wheels/*.whl dist/node_attestation-*.whl; do
   "$python" -m zipfile --extract "$wheel" "$work/site"
 done
-# The asynchronous client of Kubernetes and what only it imports are half of all bytes; the commands do not use it.
-(cd "$work/site" && rm -r kubernetes/aio aiohttp aiohttp_retry aiosignal aiohappyeyeballs attr attrs frozenlist multidict \
-  propcache yarl)
-"$python" -m pip install --quiet --no-deps --no-compile --target "$work/own" dist/node_attestation-*.whl
-rm -rf "$work/own/bin" "$work/own/authenticator"
-cp --archive "$work/own/." "$work/site"
+# The program for nodes, and what pip would install outside of the modules. The asynchronous client of Kubernetes and what
+# only it imports are half of all bytes; the commands do not use it.
+(cd "$work/site" && rm -r authenticator ./*.data kubernetes/aio aiohttp aiohttp_retry aiosignal aiohappyeyeballs attr attrs frozenlist \
+  multidict propcache yarl)
+# shiv keeps the mode of this file, which a checkout has from the umask.
+install --mode=644 packaging/operator/require-python.py "$work"
 
 "$python" -m shiv --reproducible --site-packages "$work/site" --entry-point signer.operator_cli.cli:main \
-  --preamble packaging/operator/require-python.py --python '/usr/bin/env python3' \
+  --preamble "$work/require-python.py" --python '/usr/bin/env python3' \
   --output-file "$work/out/kubectl-attestation"
 install --mode=644 LICENSE "$work/out"
 version=$("$python" -c 'import tomllib; print(tomllib.load(open("pyproject.toml", "rb"))["project"]["version"])')

@@ -4,7 +4,7 @@
 # Usage: build-twice.sh VENV TARGET...
 #
 # Each TARGET of the Makefile writes its artifacts into dist/ of the clone. Both builds use the programs of VENV. The second
-# build has another directory, user, home, time, time zone, language and umask. Only `image` keeps its user: it needs root.
+# build has another directory, user, home, time, time zone, language and umask. Targets that mount systems keep their user, root.
 set -euo pipefail
 
 venv=$(realpath "${1:?usage: build-twice.sh VENV TARGET...}")
@@ -45,8 +45,10 @@ echo "dist: second build of $*"
 umask 027
 other=(env "HOME=$elsewhere/home" USER=other LOGNAME=other TZ=Pacific/Kiritimati LC_ALL=C.UTF-8 faketime -f +30h)
 for target in "$@"; do
-  user=(unshare --user --map-user=1234 --map-group=1234)
-  [ "$target" != image ] || user=()
+  case $target in
+    image | bundled | arm64) user=() ;;
+    *) user=(unshare --user --map-user=1234 --map-group=1234) ;;
+  esac
   build "$second" "$target" "${user[@]}" "${other[@]}"
 done
 
