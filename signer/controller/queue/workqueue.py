@@ -15,10 +15,10 @@ known only at the end. So notifications are remembered while an item is processe
 compares them with the topics of the result.
 
 Wake-ups. Waking all workers for each event costs more than the work. At most one idle worker waits
-with a timeout, for the next delayed item (`_timer`); the others wait without one (`_idle`). Each
-change wakes one worker. A worker that takes an item wakes the next one, if there is a further item
-that may start, or if no worker waits for the delayed items. `done` wakes no worker, because the
-worker that calls `done` calls `get` next.
+with a timeout, for the next delayed item (`_timer`); the others wait without one (`_idle`). A
+change wakes one worker if an item may start then. A worker that takes an item wakes the next one,
+if there is a further item that may start, or if no worker waits for the delayed items. `done` wakes
+no worker, because the worker that calls `done` calls `get` next.
 """
 
 import heapq
@@ -151,7 +151,7 @@ class WorkQueue:
         """Make an item ready, or mark it to be reconciled again if it is processing."""
         with self._lock:
             self._add(item)
-            self._wake_one()
+            self._wake_for_ready()
 
     def forget(self, item: Item) -> None:
         """Drop an item whose CSR is deleted or decided. A worker that processes it finishes."""
@@ -172,8 +172,7 @@ class WorkQueue:
             for item, changes in self._processing.items():
                 if cluster is None or item.cluster == cluster:
                     changes.mark_changed(topic)
-            if self._ready.has_next(self._monotonic()):
-                self._wake_one()
+            self._wake_for_ready()
 
     def get(self) -> Item | None:
         """Wait for the next item and return it; `None` once the queue is shut down."""
@@ -332,6 +331,11 @@ class WorkQueue:
         timeout = max(0.0, self._delayed[0][0] - self._monotonic()) if self._delayed else None
         self._timer.wait(timeout)
         self._timer_attended = False
+
+    def _wake_for_ready(self) -> None:
+        """Wake a worker if an item may start. Otherwise the worker would only wait again."""
+        if self._ready.has_next(self._monotonic()):
+            self._wake_one()
 
     def _wake_one(self) -> None:
         (self._idle if self._idle_workers else self._timer).notify()

@@ -343,6 +343,22 @@ def test_one_event_wakes_one_worker_and_not_all_of_them() -> None:
     assert before_shutdown < 3 * 200
 
 
+def test_an_item_that_may_not_start_wakes_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a storm all workers of a cluster are busy, and each change woke an idle one in vain."""
+    fixture = QueueFixture(workers=1)
+    woken: list[None] = []
+    monkeypatch.setattr(fixture.queue, "_wake_one", lambda: woken.append(None))
+    fixture.queue.add(item("a"))
+    assert len(woken) == 1
+    assert fixture.ready_names() == ["a"]
+    fixture.queue.add(item("a"))
+    fixture.queue.add(item("b"))
+    assert len(woken) == 1
+    fixture.queue.done(item("a"), DONE)
+    fixture.queue.add(item("c"))
+    assert len(woken) == 2
+
+
 def test_another_worker_waits_for_the_delayed_items_when_one_takes_an_item() -> None:
     """Else an item would be late for as long as the worker is busy that waited for it."""
     jitter = iter([1.0, 0.0])
