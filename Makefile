@@ -135,8 +135,15 @@ bundled: setup build/python/bin/python3 ## Build the packages for nodes without 
 	@mkdir -p dist
 	@packaging/node/package/pack.sh build/bundled dist
 
+.PHONY: arm64
+arm64: setup ## Build the packages for arm64 nodes into dist/, with a cross compiler
+	@$(BIN)/pip install --quiet --require-hashes --requirement requirements/packages.txt
+	@$(BIN)/python -m tests.packaging.node.build_system arm64 build/arm64
+	@mkdir -p dist
+	@MACHINE=aarch64 packaging/node/package/pack.sh build/arm64 dist
+
 .PHONY: test-packages
-test-packages: packages bundled controlplane ## Install, run, upgrade and remove the node packages in clean Debian systems
+test-packages: packages bundled arm64 controlplane ## Install, run, upgrade and remove the node packages in clean Debian systems
 	@tests/setup/system-packages.sh $(PYTHON) packages
 	$(PYTEST) tests/packaging/node $(ARGS)
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from tests.controlplane import provide
 from tests.controlplane.progress import Heartbeat, say
+from tests.harness.chroot import command_in
 from tests.harness.wire import output
 
 PROJECT: Final = Path(__file__).parents[2]
@@ -46,26 +47,38 @@ def debian_root(suite: str) -> Path:
     return _cached(suite, PACKAGES, content, complete)
 
 
-def clean_root(suite: str, packages: Sequence[str], downloads: Sequence[str]) -> Path:
+def clean_root(
+    suite: str, packages: Sequence[str], downloads: Sequence[str], architecture: str = ""
+) -> Path:
     """Return the directory with a Debian system that has no other packages than these.
 
-    apt has the `downloads` and what they depend on in its cache, but has not installed them.
+    apt has the `downloads` and what they depend on in its cache, but has not installed them. An
+    emulator (tests/harness/emulation.py) must run the programs of another architecture.
     """
 
     def complete(root: Path) -> None:
         _chroot(root, "apt-get", "--quiet", "update")
         _chroot(root, *APT_INSTALL, "--download-only", *downloads)
 
-    return _cached(suite, packages, " ".join((*packages, "downloads:", *downloads)), complete)
+    content = " ".join((*packages, "downloads:", *downloads))
+    return _cached(suite, packages, content, complete, architecture)
 
 
-def build_root(suite: str, packages: Sequence[str]) -> Path:
-    """Return the directory with a Debian system in which something is built."""
+def build_root(suite: str, packages: Sequence[str], foreign: Sequence[str] = ()) -> Path:
+    """Return the directory with a Debian system in which something is built.
+
+    `foreign` are packages of another architecture, as NAME:ARCHITECTURE.
+    """
 
     def complete(root: Path) -> None:
+        if foreign:
+            architecture = foreign[0].partition(":")[2]
+            output("chroot", root, "dpkg", "--add-architecture", architecture)
+            output(*command_in(root, "apt-get", "--quiet", "update"))
+            output(*command_in(root, *APT_INSTALL, *foreign))
         output("chroot", root, "apt-get", "clean")
 
-    return _cached(suite, packages, " ".join(("build:", *packages)), complete)
+    return _cached(suite, packages, " ".join(("build:", *packages, *foreign)), complete)
 
 
 def package_index(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -76,11 +89,16 @@ def package_index(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _cached(
-    suite: str, packages: Sequence[str], content: str, complete: Callable[[Path], None]
+    suite: str,
+    packages: Sequence[str],
+    content: str,
+    complete: Callable[[Path], None],
+    architecture: str = "",
 ) -> Path:
     """Return a root from the cache. `content` is what its name depends on."""
     key = hashlib.sha256(content.encode()).hexdigest()[:12]
-    root = provide.cache_directory(os.environ).with_name("roots") / f"{suite}-{key}"
+    name = "-".join(filter(None, (suite, architecture, key)))
+    root = provide.cache_directory(os.environ).with_name("roots") / name
     if root.exists():
         return root
     with provide.locked(root.with_name(f".{suite}")):
@@ -88,9 +106,11 @@ def _cached(
             partial = root.with_name(f".{root.name}")
             shutil.rmtree(partial, ignore_errors=True)
             say(f"Debian {suite} with debootstrap: 2 to 4 minutes, once on this machine")
-            include = f"--include={','.join(packages)}"
+            options = ["--variant=minbase", f"--include={','.join(packages)}"]
+            if architecture:
+                options.append(f"--arch={architecture}")
             with Heartbeat(lambda: f"Debian {suite}"):
-                output("debootstrap", "--variant=minbase", include, suite, partial)
+                output("debootstrap", *options, suite, partial)
                 complete(partial)
             partial.rename(root)
     return root

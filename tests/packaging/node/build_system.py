@@ -1,9 +1,11 @@
 """Builds the node tree in another Debian system than this one.
 
     python -m tests.packaging.node.build_system bundled build/bundled
+    python -m tests.packaging.node.build_system arm64 build/arm64
 
 The variant with a CPython of its own is built in Debian 11, whose glibc 2.31 is older than that of
-any supported system. The system is made with debootstrap, once per machine. Needs root.
+any supported system. The tree for arm64 is built in Debian 12 with a cross compiler: what runs is
+for this machine. Both systems are made with debootstrap, once per machine. Needs root.
 """
 
 import argparse
@@ -23,6 +25,7 @@ from tests.harness.debian_root import (
     CERTIFICATES,
     PROJECT,
     SOURCE,
+    SUITES,
     build_root,
     overlay,
     package_index,
@@ -38,16 +41,20 @@ _LIBRARIES: Final = ("zlib1g-dev", "libffi-dev")
 """What is linked into the CPython."""
 _TOOLS: Final = ("make", "dpkg-dev", "perl", "xz-utils")
 _CPYTHON_PACKAGES: Final = (*_TREE_PACKAGES, *_TOOLS, *_LIBRARIES)
+_ARM64_PACKAGES: Final = (
+    "gcc-aarch64-linux-gnu", "pkg-config", "ca-certificates", "python3", "python3-venv",
+)  # fmt: skip
+_ARM64_LIBRARIES: Final = ("libc6-dev:arm64", "libpython3-dev:arm64", "libtss2-dev:arm64")
 _SOURCES: Final = """\
-deb-src [signed-by=/srv/sources.gpg] http://deb.debian.org/debian trixie main
-deb-src [signed-by=/srv/sources.gpg] http://deb.debian.org/debian-security trixie-security main
+deb-src [signed-by=/srv/sources.gpg] {mirror} trixie main
+deb-src [signed-by=/srv/sources.gpg] {mirror}-security trixie-security main
 """
 _KEYS: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _MAKE_TREE: Final = """
 cd {source}
 {python} -m venv .venv
 .venv/bin/pip install --quiet --require-hashes --requirement requirements/build.txt
-PYTHONS="{versions}" packaging/node/package/tree.sh tree
+packaging/node/package/tree.sh tree
 """
 
 
@@ -56,7 +63,10 @@ def build_cpython(destination: Path) -> None:
     script = PROJECT / "packaging/node/package/build-python.sh"
     with _system(build_root(BUNDLED_SUITE, _CPYTHON_PACKAGES)) as root:
         shutil.copy(_KEYS, root / "srv/sources.gpg")
-        (root / "etc/apt/sources.list.d/sources.list").write_text(_SOURCES, encoding="utf-8")
+        # debootstrap wrote there where it got the system from: "deb MIRROR bullseye main".
+        mirror = (root / "etc/apt/sources.list").read_text(encoding="utf-8").split()[1]
+        sources = _SOURCES.format(mirror=mirror)
+        (root / "etc/apt/sources.list.d/sources.list").write_text(sources, encoding="utf-8")
         shutil.copy(script, root / "srv")
         _run(root, f"apt-get --quiet --quiet update; /srv/{script.name} /srv/python")
         _move(root / "srv/python", destination)
@@ -69,12 +79,18 @@ def build_bundled(destination: Path) -> None:
         version = _run(
             root, "/srv/python/bin/python3 -c 'import sys; print(*sys.version_info[:2])'"
         )
-        _make_tree(root, "/srv/python/bin/python3", ".".join(version.split()), destination)
+        _make_tree(root, "/srv/python/bin/python3", destination, PYTHONS=".".join(version.split()))
     bundle = PROJECT / "packaging/node/package/bundle-python.sh"
     subprocess.run([bundle, destination, CPYTHON], check=True)
 
 
-BUILDS: Final = {"cpython": build_cpython, "bundled": build_bundled}
+def build_arm64(destination: Path) -> None:
+    """Build the tree for arm64."""
+    with _system(build_root(SUITES[0], _ARM64_PACKAGES, _ARM64_LIBRARIES)) as root:
+        _make_tree(root, "/usr/bin/python3", destination, MACHINE="aarch64")
+
+
+BUILDS: Final = {"cpython": build_cpython, "bundled": build_bundled, "arm64": build_arm64}
 
 
 def main() -> int:
@@ -98,8 +114,8 @@ def _system(root: Path) -> Iterator[Path]:
             yield merged
 
 
-def _make_tree(root: Path, python: str, versions: str, destination: Path) -> None:
-    """Run tree.sh on a copy of this checkout. Without versions it builds for all of Python."""
+def _make_tree(root: Path, python: str, destination: Path, **variables: str) -> None:
+    """Run tree.sh with variables on a copy of this checkout."""
     inside = root / _INSIDE.lstrip("/")
     for name in _CHECKOUT:
         source, target = PROJECT / name, inside / name
@@ -111,13 +127,15 @@ def _make_tree(root: Path, python: str, versions: str, destination: Path) -> Non
             target.parent.mkdir(exist_ok=True)
             shutil.copy(source, target)
     say(f"building {destination.name} with {python} in {root}")
-    _run(root, _MAKE_TREE.format(source=_INSIDE, python=python, versions=versions))
+    _run(root, _MAKE_TREE.format(source=_INSIDE, python=python), **variables)
     _move(inside / "tree", destination)
 
 
-def _run(root: Path, script: str) -> str:
+def _run(root: Path, script: str, **variables: str) -> str:
     """Run a script in a system. Its messages appear; its output is returned."""
-    command = command_in(root, "sh", "-euc", script, environment=package_index(os.environ))
+    settings = (f"{name}={value}" for name, value in variables.items())
+    environment = (*package_index(os.environ), *settings)
+    command = command_in(root, "sh", "-euc", script, environment=environment)
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 

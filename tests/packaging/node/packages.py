@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.controlplane.release import ARCHITECTURES
+from tests.harness import emulation
 from tests.harness.debian_root import APT_INSTALL, SUITES, clean_root, overlay
 from tests.harness.wire import output
 
@@ -27,6 +28,9 @@ DEPENDENCIES: Final = (
 )  # fmt: skip
 TCTI: Final = "libtss2-tcti-swtpm0"
 """The connection to a software TPM, which a node does not need."""
+DOWNLOADS: Final = (*DEPENDENCIES, TCTI)
+FOR_APT: Final = ("curl", "ca-certificates")
+"""What docs/node.md requires of a system that installs with apt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,7 @@ def install(  # noqa: PLR0913 - the package and its Python are those of `make pa
 
     Return the layers, uppermost first.
     """
-    root = clean_root(suite, (*SYSTEM, *more), (*DEPENDENCIES, TCTI, "rpm"))
+    root = clean_root(suite, (*SYSTEM, *more), (*DOWNLOADS, "rpm"))
     upper = directory / "installed"
     package = package or find(PROJECT / "dist", kind)
     with overlay(directory / "mounts", upper, (root,)) as merged:
@@ -109,10 +113,16 @@ def install(  # noqa: PLR0913 - the package and its Python are those of `make pa
     return upper, root
 
 
+def arm64_root() -> Path:
+    """Return a clean root for arm64, with an emulator for its programs."""
+    emulation.enable("aarch64")
+    return clean_root(SUITES[0], FOR_APT, DOWNLOADS, architecture="arm64")
+
+
 @contextmanager
 def without_package(suite: str, directory: Path) -> Iterator[Path]:
     """Mount a system that has what the package needs, except Python and the package."""
-    root = clean_root(suite, SYSTEM, (*DEPENDENCIES, TCTI, "rpm"))
+    root = clean_root(suite, SYSTEM, (*DOWNLOADS, "rpm"))
     with overlay(directory / "mounts", directory / "system", (root,)) as merged:
         apt_install(merged, *DEPENDENCIES[1:])
         yield merged

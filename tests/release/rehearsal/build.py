@@ -12,7 +12,7 @@ from tests.release.rehearsal.stage import REGISTRY, SITE, VERSIONS, Stage
 from tests.release.rehearsal.story import ALWAYS, Step
 
 ROOT: Final = Path(__file__).parents[3]
-TARGETS: Final = ("wheel", "plugin", "packages", "image", "chart")
+TARGETS: Final = ("wheel", "plugin", "packages", "arm64", "image", "chart")
 IMAGE: Final = f"{REGISTRY}/node-attestation-signer"
 _VERSION: Final = re.compile(r'^version = ".*"$', re.MULTILINE)
 _CHANGES: Final = "## {version} - 2026-01-01\n\n- Rehearsal.\n\n"

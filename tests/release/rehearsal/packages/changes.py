@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tests.controlplane import pins, provide
+from tests.harness.debian_root import overlay
 from tests.harness.fleet import Fleet
 from tests.harness.netns import NetworkNamespace
 from tests.harness.signer import serving_all
@@ -49,6 +50,20 @@ class _Node:
 def install(stage: Stage) -> str:
     """Install the older version in clean systems, and let a machine of each join a cluster."""
     return "\n".join(f"{node.shows(OLD)}, and the node has joined" for node in stage.once(_nodes))
+
+
+def install_for_arm64(stage: Stage) -> str:
+    """Install the older version with the same commands in an emulated system, and start it."""
+    system = systems.for_arm64(stage)
+    directory = stage.new_directory("arm64")
+    layers = system.install(f"{SITE}/{NAME}", directory)
+    with overlay(directory / "started", directory / "upper", layers) as root:
+        machine, shown = (
+            output("chroot", root, *command).split()[-1]
+            for command in (("uname", "-m"), (packages.FULL_PROGRAM, "--version"))
+        )
+    assert (machine, shown) == ("aarch64", OLD)
+    return f"{system}: {shown} for {machine} starts"
 
 
 def upgrade(stage: Stage) -> str:
@@ -98,6 +113,7 @@ def _change(node: _Node, function: str, version: str) -> str:
 
 STEPS: Final = (
     Step(phase="install", subject=SUBJECT, run=install),
+    Step(phase="install", subject=SUBJECT, run=install_for_arm64),
     Step(phase="upgrade", subject=SUBJECT, run=upgrade),
     Step(phase="go back", subject=SUBJECT, run=go_back),
 )

