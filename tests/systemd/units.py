@@ -89,9 +89,9 @@ def run_instead(machine: SystemdMachine, service: str, command: str) -> None:
     )
 
 
-def join_flags(node: Node) -> str:
+def join_flags(node: Node, tcti: str = TCTI) -> str:
     """Return the flags of `join` for a node whose TPM is in the machine."""
-    return f"--provider-id={node.provider_id} --node-name={node.name} --tcti={TCTI}"
+    return f"--provider-id={node.provider_id} --node-name={node.name} --tcti={tcti}"
 
 
 def unreachable_kubeconfig() -> str:

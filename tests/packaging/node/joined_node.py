@@ -91,7 +91,7 @@ class JoinedNode:
 
 @contextmanager
 def prepared(
-    layers: tuple[Path, ...], fleet: Fleet, name: str, directory: Path
+    layers: tuple[Path, ...], fleet: Fleet, name: str, directory: Path, tcti: str = units.TCTI
 ) -> Iterator[JoinedNode]:
     """Boot a machine with a TPM, a Machine object and a bootstrap token."""
     with (
@@ -110,7 +110,7 @@ def prepared(
         machine.write(f"{units.UNITS}/kubelet.service", units.KUBELET_SERVICE)
         kubeadm = (MANIFESTS / "10-kubeadm.conf").read_text(encoding="utf-8")
         machine.write(f"{units.DROP_INS}/10-kubeadm.conf", kubeadm)
-        defaults = f'KUBELET_AUTHENTICATOR_JOIN_ARGS="{units.join_flags(node)}"\n'
+        defaults = f'KUBELET_AUTHENTICATOR_JOIN_ARGS="{units.join_flags(node, tcti)}"\n'
         for place in ("default", "sysconfig"):
             machine.write(f"/etc/{place}/kubelet-authenticator-tpm", defaults)
         machine.boot()

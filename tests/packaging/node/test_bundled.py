@@ -1,4 +1,4 @@
-"""The variant with a CPython of its own, in systems that have no fitting Python."""
+"""The variant with a CPython of its own, in Debian 11: glibc 2.31, and no Python."""
 
 import json
 import shutil
@@ -10,6 +10,7 @@ import pytest
 
 from tests.harness.debian_root import SUITES
 from tests.harness.fleet import Fleet
+from tests.harness.systemd_machine import TPM
 from tests.harness.wire import output
 from tests.packaging.node import joined_node, packages
 from tests.packaging.node.packages import BUILD, DEB, DIRECTORY, Installer
@@ -22,8 +23,10 @@ INTERPRETER: Final = f"{DIRECTORY}/python/bin/python3"
 TREE: Final = packages.PROJECT / "build/bundled"
 """The root directory with the files that `make bundled` has packed."""
 OLD_SUITE: Final = "bullseye"
-"""Debian 11: glibc 2.31. Its TPM library does not reach the software TPM of the tests, which has a
-Unix socket, so no node joins in it."""
+TCTI: Final = "swtpm:host=127.0.0.1,port=2321"
+"""The TPM library of Debian 11 knows no Unix sockets, which the software TPM of the tests has."""
+SOCKETS: Final = {2321: f"{TPM}/sock", 2322: f"{TPM}/sock.ctrl"}
+"""What socat connects to the port of that TCTI, and to the next one."""
 
 
 @pytest.fixture(scope="module")
@@ -37,21 +40,24 @@ def package() -> Path:
 def system(package: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
     """Return a system with the variant and without another Python, as layers of an overlay."""
     directory = tmp_path_factory.mktemp("system")
-    return packages.install(SUITES[0], DEB, directory, package=package, python=INTERPRETER)
+    return packages.install(
+        OLD_SUITE, DEB, directory, more=("socat",), package=package, python=INTERPRETER
+    )
 
 
-def test_every_module_is_imported_with_an_old_glibc(package: Path, tmp_path: Path) -> None:
-    assert packages.install(OLD_SUITE, DEB, tmp_path, package=package, python=INTERPRETER)
-
-
-def test_node_without_python_joins_and_serves_from_its_cache(
+def test_node_without_python_joins_renews_and_serves_from_its_cache(
     system: tuple[Path, ...], fleet: Fleet, tmp_path: Path
 ) -> None:
-    with joined_node.prepared(system, fleet, "bundled", tmp_path) as node:
+    with joined_node.prepared(system, fleet, "bundled", tmp_path, TCTI) as node:
         machine = node.machine
         assert machine.call("test", "-e", "/usr/bin/python3").returncode == 1
+        for port, path in SOCKETS.items():
+            listen, connect = f"TCP-LISTEN:{port},fork,reuseaddr", f"UNIX-CONNECT:{path}"
+            machine.run("systemd-run", f"--unit=port-{port}", "socat", listen, connect)
         node.start_kubelet()
-        machine.run("systemctl", "start", units.RENEW)
+        joined = machine.run("cat", joined_node.CREDENTIAL)
+        machine.run(units.PROGRAM, "renew")
+        assert machine.run("cat", joined_node.CREDENTIAL) != joined
         node.disable_full_program()
         served = node.cached_call()
         assert served.returncode == 0, served.stderr
