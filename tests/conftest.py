@@ -5,6 +5,7 @@ what a test needs is brought by `make setup` and `make controlplane`, on every m
 """
 
 import gc
+import signal
 from collections.abc import Generator
 from pathlib import Path
 
@@ -24,6 +25,10 @@ settings.load_profile("untimed")
 settings.register_profile("search", settings.get_profile("untimed"), derandomize=False)
 # For `make check`: `make test` runs the same properties with more examples, `make fuzz` with many.
 settings.register_profile("quick", settings.get_profile("untimed"), max_examples=25)
+
+# A shell starts programs in the background with SIGINT ignored, and the programs that tests start
+# would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TIMEOUT_SECONDS = {
     "model": 600,
