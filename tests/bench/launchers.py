@@ -40,7 +40,7 @@ def all_here(directory: Path) -> list[Launcher]:
         return [installed]
     if DEBIAN.resolve() == installed.interpreter.resolve():
         return [installed]
-    return [installed, _built(DEBIAN, directory), _packaged(DEBIAN, directory / "package")]
+    return [installed, _built(DEBIAN, directory), packaged(DEBIAN, directory / "package")]
 
 
 def _built(interpreter: Path, directory: Path) -> Launcher:
@@ -56,7 +56,7 @@ def _built(interpreter: Path, directory: Path) -> Launcher:
     return Launcher(path=path, interpreter=_interpreter(path))
 
 
-def _packaged(interpreter: Path, directory: Path) -> Launcher:
+def packaged(interpreter: Path, directory: Path) -> Launcher:
     """Install the launcher of the node packages and its module into `directory`."""
     source = directory / "lib" / "launcher.py"
     source.parent.mkdir(parents=True)

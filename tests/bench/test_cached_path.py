@@ -10,6 +10,7 @@ import base64
 import fcntl
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -29,6 +30,9 @@ TURNS = 300
 FEW_TURNS = 60
 MOST_TIMES_CACHED = 1.5
 """The time of a call whose renewal is due, divided by that of one whose renewal is not."""
+
+MOST_TIMES_WITHOUT_BYTECODE = 2.0
+"""The same for a launcher without bytecode, in a directory that no call can write to."""
 
 MOST_MEBIBYTES = 0.6 * 24.6
 """The memory of a known plugin in Go, times the goal."""
@@ -197,6 +201,26 @@ def without_full_program(launcher: Path, directory: Path) -> Path:
     for program in (copy, full):
         program.chmod(0o755)
     return copy
+
+
+def without_bytecode(launcher: launchers.Launcher, directory: Path) -> Path:
+    """Return a copy of the launcher of the node packages that compiles its source in each call."""
+    shutil.copytree(launcher.path.parent, directory, ignore=shutil.ignore_patterns("__pycache__"))
+    copy = directory / launcher.path.name
+    text = copy.read_text(encoding="utf-8").replace(str(launcher.path.parent), str(directory))
+    copy.write_text(text.replace(" -IS", " -ISB", 1), encoding="utf-8")
+    return copy
+
+
+def test_call_without_bytecode(fresh: Cache, tmp_path: Path) -> None:
+    """Until the package is installed again, it takes at most twice as long as any other call."""
+    launcher = launchers.packaged(launchers.DEBIAN, tmp_path / "package")
+    alone = without_bytecode(launcher, tmp_path / "alone")
+    programs = [fresh.call(launcher.path, "usual"), fresh.call(alone, "without bytecode")]
+    seconds = medians(programs, FEW_TURNS)
+    times = seconds["without bytecode"] / seconds["usual"]
+    print_lines(["", f"A call without bytecode: {times:.2f} times any other cached call"])
+    assert times <= MOST_TIMES_WITHOUT_BYTECODE
 
 
 def record_run(cached: Cache) -> None:
