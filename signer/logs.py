@@ -27,9 +27,6 @@ _MAX_WAIT: Final = 30.0
 _MAX_BATCH: Final = 256
 """Lines of one write. After each one the thread waits for Python's global lock, 5 ms and longer
 while the workers verify requests."""
-_GATHER_SECONDS: Final = 0.05
-"""Seconds for which lines wait for further ones. In a storm, a write for every few lines took a
-tenth of the signer's CPU time, because its threads take turns."""
 _RETRY_SECONDS: Final = 0.1
 _FLUSH_SECONDS: Final = 2.0
 
@@ -129,10 +126,6 @@ class LogWriter(logging.Handler):
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._lines)
-                gather = len(self._lines) < _MAX_BATCH
-            if gather:
-                time.sleep(_GATHER_SECONDS)
-            with self._changed:
                 lines = [line for line, _ in islice(self._lines, _MAX_BATCH)]
             self._write(b"".join(lines))
             with self._changed:

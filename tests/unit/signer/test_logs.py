@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -157,22 +156,6 @@ def test_failed_write_is_repeated(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -
     assert not pipe.writer.is_healthy()
     may_write.set()
     assert pipe.read(1) == ["text"]
-
-
-def test_lines_of_one_moment_need_one_write(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A write for every few lines of a storm took a tenth of the signer's CPU time."""
-    writes: list[int] = []
-    write = os.write
-
-    def count(descriptor: int, data: bytes) -> int:
-        writes.append(data.count(b"\n"))
-        return write(descriptor, data)
-
-    monkeypatch.setattr(os, "write", count)
-    monkeypatch.setattr(time, "sleep", lambda _: pipe.log("second"))
-    pipe.log("first")
-    assert pipe.read(1) == ["first"]
-    assert writes == [2]
 
 
 def test_exit_does_not_wait_for_a_blocked_pipe(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
