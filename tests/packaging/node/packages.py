@@ -85,14 +85,13 @@ def find(directory: Path, kind: Kind) -> Path:
     return package
 
 
-def install(  # noqa: PLR0913 - the package and its Python are those of `make packages` by default
+def install(
     suite: str,
     kind: Kind,
     directory: Path,
     *,
     more: tuple[str, ...] = (),
     package: Path | None = None,
-    python: str = "/usr/bin/python3",
 ) -> tuple[Path, ...]:
     """Install a package over a clean root, which has `more` Debian packages.
 
@@ -108,7 +107,7 @@ def install(  # noqa: PLR0913 - the package and its Python are those of `make pa
         else:
             apt_install(merged, "rpm", *DEPENDENCIES)
             output("chroot", merged, *kind.upgrade, f"/srv/{package.name}")
-        import_everything(merged, python)
+        import_everything(merged)
         apt_install(merged, TCTI)
     return upper, root
 
@@ -147,6 +146,11 @@ ctypes.CDLL("libtss2-tcti-device.so.0")
 """
 
 
-def import_everything(root: Path, python: str) -> None:
-    """Import every module with a Python of a root. Raise RuntimeError if something is missing."""
+def import_everything(root: Path) -> None:
+    """Import every module with the Python that the installed program names.
+
+    Raises RuntimeError: something is missing.
+    """
+    program = (root / FULL_PROGRAM.lstrip("/")).read_text(encoding="utf-8")
+    python = program.split()[0].removeprefix("#!")
     output("chroot", root, python, "-ISB", "-W", "error", "-c", _IMPORT_EVERYTHING)

@@ -40,7 +40,7 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def test_package_for_arm64_is_installed_and_starts(system: Path) -> None:
     assert output("chroot", system, "uname", "-m") == "aarch64\n"
-    packages.import_everything(system, "/usr/bin/python3")
+    packages.import_everything(system)
     shown = output("chroot", system, packages.FULL_PROGRAM, "--version")
     assert shown.startswith("kubelet-authenticator-tpm ")
 

@@ -40,9 +40,7 @@ def package() -> Path:
 def system(package: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
     """Return a system with the variant and without another Python, as layers of an overlay."""
     directory = tmp_path_factory.mktemp("system")
-    return packages.install(
-        OLD_SUITE, DEB, directory, more=("socat",), package=package, python=INTERPRETER
-    )
+    return packages.install(OLD_SUITE, DEB, directory, more=("socat",), package=package)
 
 
 def test_node_without_python_joins_renews_and_serves_from_its_cache(

@@ -49,7 +49,7 @@ class System:
         setting, upper = f"REPOSITORY={repository}", directory / "installed"
         with overlay(directory / "mounts", upper, self.layers) as root:
             output(*command_in(root, "bash", "-euc", script, environment=(setting,)))
-            packages.import_everything(root, "/usr/bin/python3")
+            packages.import_everything(root)
             packages.apt_install(root, packages.TCTI)
         return upper, *self.layers
 
