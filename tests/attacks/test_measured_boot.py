@@ -324,6 +324,11 @@ BAD_BOOTS = [
             [*firmware(), Measured(pcr=4, type=EV_EFI_ACTION, data=b"mine")],
             None,
         ),
+        (
+            "a separator that reports an error",
+            [*firmware(), Measured(pcr=4, type=4, data=b"\1\0\0\0")],
+            None,
+        ),
         ("no loader at all", [e for e in firmware() if e not in {SHIM, KERNEL}], None),
     )
 ]

@@ -229,6 +229,13 @@ POLICIES = [
                 "general values, where the Machine has its own": allowing(
                     ALLOWED, (of_pool("workers"),)
                 ),
+                "values of a later variant": allowing(
+                    ALLOWED,
+                    (
+                        of_pool("workers"),
+                        PcrVariant(match_labels={"pool": "workers"}, allowed=ALLOWED),
+                    ),
+                ),
                 "a variant for all Machines": allowing(ALLOWED, (of_pool(None),)),
                 "a value that has ended": expired,
                 "something else booted for no Machine": of_no_machine,

@@ -11,6 +11,7 @@ Our own signer requires a TPM, the built-in signer does not (S1 to S3).
 from collections.abc import Callable
 from dataclasses import replace
 from ipaddress import ip_address
+from typing import Any
 
 import pytest
 
@@ -33,6 +34,7 @@ from signer.errors import (
     RequesterNotAllowed,
     SubjectAltNameMissing,
     SubjectAltNameNotAllowed,
+    UsagesNotAllowed,
 )
 from signer.host_names import canonical_name
 from signer.model import Address, Csr, Machine, Node, Release, TrustBasis
@@ -385,14 +387,14 @@ CONTROL_PLANE = [
 ]
 
 
-def unattested(mutate: Mutation) -> Mutation:
+def unattested(mutate: Mutation, **fields: Any) -> Mutation:  # noqa: ANN401 - fields of a Csr
     """Send only the request to the built-in signer."""
 
     def mutate_builtin(scenario: Scenario) -> Csr:
         mutate(scenario)
         scenario.kind = CsrKind.BUILTIN_SERVING
         request = encode_block(PEM_REQUEST, scenario.pkcs10())
-        return scenario.csr(request, name="csr-abcde", uid=ANSWER_UID)
+        return scenario.csr(request, name="csr-abcde", uid=ANSWER_UID, **fields)
 
     return mutate_builtin
 
@@ -517,6 +519,13 @@ BUILTIN = [
     for a in (*FORMS, *OWNERS, *RESERVED, *CONTROL_PLANE)
 ] + [
     Attack("built in: with attestation data", PemBlocksUnexpected, with_attestation, builtin),
+    *(
+        attack(f"built in: {name}", UsagesNotAllowed, unattested(nothing, usages=usages), builtin)
+        for name, usages in {
+            "usages of clients": ("client auth", "digital signature"),
+            "server auth alone": ("server auth",),
+        }.items()
+    ),
     *(
         attack(f"built in: {name}", reason, unattested(mutate), builtin)
         for name, reason, mutate in (

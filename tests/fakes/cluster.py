@@ -2,8 +2,8 @@
 
 `tests/integration/test_fake_cluster.py` holds it and the real kube-apiserver to one contract. It
 knows only what our programs use: objects in JSON, merge patches, the two operations of JSON patches
-that they send, status subresources, preconditions, selectors, and access reviews. It checks no
-permissions and no schemas.
+that they send, server-side apply of conditions, status subresources, preconditions, selectors, and
+access reviews. It checks no permissions and no schemas.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,6 +23,7 @@ from tests.fakes.cluster_objects import (
     Object,
     Place,
     Refused,
+    applied,
     json_patched,
     merged,
     selects,
@@ -39,6 +40,8 @@ _REVIEWED: Object = {"allowed": True, "userInfo": {"username": "operator"}}
 """The status of each review."""
 _FIXED = ["creationTimestamp", "deletionTimestamp", "name", "namespace", "resourceVersion", "uid"]
 """Metadata that no write changes."""
+_PATCHES = (("apply-patch", applied), ("json-patch", json_patched))
+"""By a part of their media types; the others are merge patches."""
 _FIRST_VERSION = 100
 """The resource version before the first write."""
 
@@ -181,9 +184,10 @@ class FakeCluster:
             return HTTPStatus.OK, self._delete(place, current, body)
         if request.method == "PUT":
             return HTTPStatus.OK, self._write(place, current, body, other_uid=HTTPStatus.CONFLICT)
-        patch = json_patched if "json-patch" in request.media else merged
+        patch = next((function for media, function in _PATCHES if media in request.media), merged)
         new = patch(current, body)
-        refused = HTTPStatus.UNPROCESSABLE_ENTITY
+        is_applied = patch is applied
+        refused = HTTPStatus.CONFLICT if is_applied else HTTPStatus.UNPROCESSABLE_ENTITY
         return HTTPStatus.OK, self._write(place, current, new, other_uid=refused)
 
     def _read(self, path: str, options: Mapping[str, str]) -> Object:

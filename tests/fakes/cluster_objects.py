@@ -94,6 +94,18 @@ def merged(current: Any, patch: Any) -> Any:  # noqa: ANN401 # JSON
     return result
 
 
+def applied(current: Any, fields: Any) -> Any:  # noqa: ANN401 # JSON
+    """Return the result of a server-side apply: a list of conditions is merged by their types."""
+    if isinstance(current, list) and isinstance(fields, list):
+        own = {condition["type"]: condition for condition in fields}
+        others = [own.pop(condition["type"], condition) for condition in current]
+        return [*others, *own.values()]
+    if not isinstance(fields, dict):
+        return fields
+    result = dict(current) if isinstance(current, dict) else {}
+    return result | {name: applied(result.get(name), fields[name]) for name in fields}
+
+
 def selects(options: Mapping[str, str], body: Object) -> bool:
     """Return whether field and label selectors select an object."""
     labels = body["metadata"].get("labels") or {}

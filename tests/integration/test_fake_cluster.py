@@ -225,6 +225,20 @@ def test_status_is_written_by_its_subresource_alone(server: Server) -> None:
     assert server.api.merge_patch(f"{path}/status", body, accepted=ANY).status == CONFLICT
 
 
+def test_applied_condition_leaves_those_of_others(server: Server) -> None:
+    server.create(server.machines, objects.machine("c1", objects.Machine("m"), provider_id="a://b"))
+    path = f"{server.machines}/m/status"
+    ready = {**condition("Ready"), "lastTransitionTime": "2026-11-22T11:00:00Z"}
+    server.api.merge_patch(path, {"status": {"conditions": [ready]}})
+    for reason in ("First", "Second"):
+        own = {**ready, "type": "Own", "reason": reason}
+        body = MACHINES.manifest(metadata={"name": "m"}, status={"conditions": [own]})
+        written = decoded(server.api.apply(path, body, manager="test"))
+        assert written["status"]["conditions"] == [ready, own]
+    other = MACHINES.manifest(metadata={"name": "m", "uid": "another"}, status={})
+    assert server.api.apply(path, other, manager="test", accepted=ANY).status == CONFLICT
+
+
 def test_object_is_deleted_under_its_preconditions(server: Server) -> None:
     created = server.config_map()
     path = f"{server.config_maps}/a"

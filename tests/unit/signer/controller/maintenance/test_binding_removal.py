@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import cast
+from typing import Any
 
 import pytest
 
 from common.errors import ApiServerUnavailable
 from signer.controller.maintenance.binding_removal import BindingRemoval
 from signer.inventory.caches import WorkloadCaches
-from signer.inventory.cluster_api.cluster import ClusterCondition, ClusterObject, read_cluster
+from signer.inventory.cluster_api.cluster import ClusterCondition, read_cluster
 from signer.inventory.cluster_api.cluster_status import ClusterStatusClient
 from signer.inventory.replica_records.opt_in_leases import OptIns
 from signer.kube.leases import LeaseClient
@@ -23,6 +23,7 @@ from tests.builders.scenario import NOW
 from tests.fakes.caches import FakeCaches
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.cluster_clients import FakeClient
+from tests.fakes.cluster_objects import CLUSTERS
 
 POLICY = Policy(name="edge")
 BEFORE, AFTER = NOW - timedelta(days=30), NOW + timedelta(days=1)
@@ -38,13 +39,14 @@ class Scene:
     api: FakeCluster = field(default_factory=FakeCluster)
     management: FakeCaches = field(default_factory=FakeCaches)
     workload: WorkloadCaches = field(init=False)
-    conditions: list[ClusterCondition] = field(default_factory=list)
+    conditions: list[ClusterCondition | None] = field(default_factory=list)
     changes: list[ClusterKey] = field(default_factory=list)
-    body: dict[str, object] = field(default_factory=kube_objects.cluster)
 
     def __post_init__(self) -> None:
-        cluster = read_cluster(self.body)
+        self.api.put(CLUSTERS.collection_path("team-a"), kube_objects.cluster())
+        cluster = read_cluster(kube_objects.cluster())
         self.management.clusters.replace({str(HOME): cluster})
+        self.api.on_change = self._on_change
         for cache in (self.management.nodes, self.management.machines, self.management.pools):
             cache.replace({})
         self.workload = WorkloadCaches(HOME, cluster.uid, host="")
@@ -55,17 +57,22 @@ class Scene:
         return BindingRemoval(
             self.management,
             OptIns(LeaseClient(FakeClient(self.api), "own")),
-            cast("ClusterStatusClient", self),
+            ClusterStatusClient(FakeClient(self.api)),
             lambda _: self.policy,
             changed=self.changes.append,
             now=lambda: self.now,
         )
 
-    def write(self, cluster: ClusterObject, condition: ClusterCondition, now: datetime) -> None:
-        """Keep the condition, as the Cluster's status does."""
-        assert now == self.now
-        self.conditions.append(condition)
-        self.management.clusters.replace({str(HOME): replace(cluster, bindings=condition)})
+    def _on_change(self, _kind: str, path: str, body: Mapping[str, Any]) -> None:
+        """Read the Cluster and its condition, as the watch does."""
+        if "/clusters/" in path:
+            cluster = read_cluster(body)
+            self.conditions.append(cluster.bindings)
+            self.management.clusters.replace({str(HOME): cluster})
+
+    def written(self) -> list[tuple[bool, str]]:
+        """Return the status and the reason of each condition."""
+        return [(c.removed, c.reason) for c in self.conditions if c is not None]
 
     def nodes(self, *nodes: Node) -> None:
         self.workload.nodes.replace({node.name: node for node in nodes})
@@ -102,8 +109,7 @@ def test_bindings_stay_until_every_node_from_before_the_opt_in_has_attested() ->
     scene.attest("worker-1", "worker-2")
     assert scene.reason() == ""
     assert scene.changes == [HOME, HOME]
-    assert [(c.removed, c.reason) for c in scene.conditions] == [
-        (False, "NodesNotAttested"),
+    assert scene.written() == [
         (False, "NodesNotAttested"),
         (False, "NodesNotAttested"),
         (True, "NotNeeded"),
@@ -186,7 +192,7 @@ def test_what_cannot_be_read_keeps_the_bindings(
     else:
         monkeypatch.setattr(scene.management, "require_complete", fail)
     assert "it cannot be decided which Nodes need them" in scene.reason()
-    assert [(c.removed, c.reason) for c in scene.conditions] == [(False, "NodesUnknown")]
+    assert scene.written() == [(False, "NodesUnknown")]
     assert not scene.workload.keeps_bindings
 
 
@@ -204,7 +210,7 @@ def test_every_other_choice_of_an_operator_decides_alone(mode: AutoApproveBindin
     assert scene.reason()
     scene.policy = replace(POLICY, auto_approve_bindings=mode)
     assert scene.reason() == ""
-    assert scene.conditions[-1].removed
+    assert scene.written()[-1] == (True, "NotNeeded")
 
 
 @pytest.mark.parametrize(

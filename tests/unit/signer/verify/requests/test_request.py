@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from signer.errors import UsagesNotAllowed
 from signer.verify.requests.recognize import CsrKind
 from signer.verify.requests.request import (
     BootstrapRequester,
@@ -27,15 +26,6 @@ def test_r2_usages_of_a_kubelet_are_taken(kind: CsrKind, extra: tuple[str, ...])
     usages = (CLIENT if kind is CsrKind.CLIENT else SERVING) + extra
     csr = scenario.csr(b"", usages=usages)
     assert verify_requester(csr, kind, scenario.policy) == NodeRequester(node_name="node-1.example")
-
-
-@pytest.mark.parametrize("usages", [CLIENT, ("server auth",)])
-def test_r2_other_usages_of_a_built_in_serving_request_are_denied(usages: tuple[str, ...]) -> None:
-    scenario = Scenario(kind=CsrKind.BUILTIN_SERVING)
-    scenario.as_node()
-    csr = scenario.csr(b"", usages=usages)
-    with pytest.raises(UsagesNotAllowed):
-        verify_requester(csr, CsrKind.BUILTIN_SERVING, scenario.policy)
 
 
 def test_r3_a_bootstrapper_of_a_configured_group_may_join() -> None:

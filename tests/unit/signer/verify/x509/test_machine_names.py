@@ -1,6 +1,5 @@
 """Names of machines in real endorsement certificates, and the same with one field altered."""
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -124,10 +123,3 @@ def test_a_policy_without_rules_on_names_reads_none(file: str, anchors: TrustAnc
 def test_the_certificate_of_an_attestation_key_is_refused(file: str, anchors: TrustAnchors) -> None:
     with pytest.raises(EndorsementCertificateNotAllowed):
         verified(file, anchors)
-
-
-def test_a_scheme_counts_only_if_the_policy_names_it(anchors: TrustAnchors) -> None:
-    leaf = verified("swtpm-ek-named.der", anchors)
-    rules = replace(RULES, domain_uuid_schemes=frozenset({"kubevirt"}))
-    with pytest.raises(EndorsementCertificateOfOtherMachine):
-        verify_machine_name(leaf, f"openstack:///{UUID}", rules)
