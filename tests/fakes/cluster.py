@@ -186,8 +186,7 @@ class FakeCluster:
             return HTTPStatus.OK, self._write(place, current, body, other_uid=HTTPStatus.CONFLICT)
         patch = next((function for media, function in _PATCHES if media in request.media), merged)
         new = patch(current, body)
-        is_applied = patch is applied
-        refused = HTTPStatus.CONFLICT if is_applied else HTTPStatus.UNPROCESSABLE_ENTITY
+        refused = HTTPStatus.UNPROCESSABLE_ENTITY
         return HTTPStatus.OK, self._write(place, current, new, other_uid=refused)
 
     def _read(self, path: str, options: Mapping[str, str]) -> Object:
@@ -246,10 +245,12 @@ class FakeCluster:
     def _write(self, place: Place, current: Object, new: Object, *, other_uid: int) -> Object:
         """Write an object, or only its status where the place is a subresource.
 
-        `other_uid` is the status for an object with another UID.
+        `other_uid` is the HTTP status for an object with another UID. A subresource ignores it.
         """
         metadata, present = new.get("metadata", {}), current["metadata"]
         for name, status in (("resourceVersion", HTTPStatus.CONFLICT), ("uid", other_uid)):
+            if place.subresource and name == "uid":
+                continue
             if metadata.get(name, present[name]) != present[name]:
                 raise Refused(status, f"the {name} is {present[name]}")
         if place.subresource:

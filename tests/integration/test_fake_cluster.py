@@ -230,13 +230,23 @@ def test_applied_condition_leaves_those_of_others(server: Server) -> None:
     path = f"{server.machines}/m/status"
     ready = {**condition("Ready"), "lastTransitionTime": "2026-11-22T11:00:00Z"}
     server.api.merge_patch(path, {"status": {"conditions": [ready]}})
+    own = ready
     for reason in ("First", "Second"):
         own = {**ready, "type": "Own", "reason": reason}
         body = MACHINES.manifest(metadata={"name": "m"}, status={"conditions": [own]})
         written = decoded(server.api.apply(path, body, manager="test"))
         assert written["status"]["conditions"] == [ready, own]
-    other = MACHINES.manifest(metadata={"name": "m", "uid": "another"}, status={})
-    assert server.api.apply(path, other, manager="test", accepted=ANY).status == CONFLICT
+    stale = {"name": "m", "resourceVersion": "1"}
+    body = MACHINES.manifest(metadata=stale, status={"conditions": [own]})
+    assert server.api.apply(path, body, manager="test", accepted=ANY).status == CONFLICT
+
+
+def test_uid_in_a_write_to_a_subresource_is_ignored(server: Server) -> None:
+    """Only the resource version tells another object of the same name apart."""
+    server.create(server.machines, objects.machine("c1", objects.Machine("m"), provider_id="a://b"))
+    path, other = f"{server.machines}/m/status", {"name": "m", "uid": "another"}
+    server.api.merge_patch(path, {"metadata": other})
+    server.api.apply(path, MACHINES.manifest(metadata=other, status={}), manager="test")
 
 
 def test_object_is_deleted_under_its_preconditions(server: Server) -> None:

@@ -11,11 +11,21 @@ from typing import Any, Final
 from common.formats.strict_json import format_time
 from signer.inventory.cluster_api.cluster import BINDINGS_CONDITION, ClusterCondition, ClusterObject
 from signer.inventory.kinds import CLUSTER
+from signer.kube.decode import Fields, Text, read_as
 from signer.kube.discovery import find_resource
 from signer.kube.events import COMPONENT
 from signer.kube.transport.client import MAY_HAVE_CHANGED, ApiClient
 
 _OLD_VERSION: Final = "v1beta1"
+
+
+class _Meta(Fields):
+    uid: Text
+    resource_version: Text
+
+
+class _Cluster(Fields):
+    metadata: _Meta
 
 
 class ClusterStatusClient:
@@ -25,12 +35,23 @@ class ClusterStatusClient:
         self._api = api
 
     def write(self, cluster: ClusterObject, condition: ClusterCondition, now: datetime) -> None:
-        """Write the condition, unless the Cluster has it. Raises `ApiServerUnavailable`."""
+        """Write the condition, unless the Cluster has it, is gone, or has changed meanwhile.
+
+        The next round writes it then. Raises `ApiServerUnavailable`.
+        """
         earlier = cluster.bindings
         if condition == earlier:
             return
         clusters = find_resource(self._api, CLUSTER)
         if clusters is None:
+            return
+        key = cluster.key
+        response = self._api.find(clusters.object_path(key.name, key.namespace))
+        if response is None:
+            return
+        present = response.read(read_as(_Cluster)).metadata
+        if present.uid != cluster.uid:
+            # Another Cluster has its name now.
             return
         lasts = earlier is not None and earlier.since and earlier.removed == condition.removed
         entry = {
@@ -41,11 +62,14 @@ class ClusterStatusClient:
             "lastTransitionTime": earlier.since if earlier and lasts else format_time(now),
         }
         conditions: dict[str, Any] = {"conditions": [entry]}
-        key = cluster.key
         body = clusters.manifest(
-            metadata={"name": key.name, "namespace": key.namespace, "uid": cluster.uid},
+            # The API server ignores a UID in a write to a subresource.
+            metadata={
+                "name": key.name,
+                "namespace": key.namespace,
+                "resourceVersion": present.resource_version,
+            },
             status={"v1beta2": conditions} if clusters.version == _OLD_VERSION else conditions,
         )
         path = clusters.object_path(key.name, key.namespace, subresource="status")
-        # The Cluster may be gone, or another one may have its name.
         self._api.apply(path, body, manager=COMPONENT, accepted=MAY_HAVE_CHANGED)

@@ -27,7 +27,7 @@ def written(version: str, earlier: ClusterCondition | None, condition: ClusterCo
     [request] = api.writes
     assert isinstance(request.body, dict)
     assert request.path == f"{CLUSTERS.format(version)}/blue/status"
-    assert request.body["metadata"]["uid"] == cluster.uid
+    assert request.body["metadata"]["resourceVersion"] == "101"
     return request.body["status"]
 
 
@@ -52,6 +52,14 @@ def test_time_changes_with_the_status_and_not_with_the_message(*, removed: bool)
     status = written("v1beta2", earlier, replace(STAYS, removed=removed))
     expected = "2026-11-22T12:00:00Z" if removed else EARLIER
     assert expected in str(status)
+
+
+def test_another_cluster_of_the_same_name_gets_no_condition() -> None:
+    """The API server ignores the UID in a write to a subresource."""
+    api, body = FakeCluster(), kube_objects.cluster()
+    api.put(CLUSTERS.format("v1beta2"), {**body, "metadata": {**body["metadata"], "uid": "new"}})
+    ClusterStatusClient(FakeClient(api)).write(read_cluster(body), STAYS, NOW)
+    assert api.writes == []
 
 
 def test_condition_that_the_cluster_has_is_not_written_again() -> None:
