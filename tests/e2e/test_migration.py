@@ -5,7 +5,6 @@ A stand-in for systemd runs the kubelet (tests/harness/systemctl.py).
 
 import json
 import os
-import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ from tests.controlplane import pins
 from tests.e2e.joined_node import WAIT_SECONDS, credential_id
 from tests.harness import kubeadm, objects
 from tests.harness.containerd import Containerd
-from tests.harness.documentation import blocks
+from tests.harness.documentation import blocks, run_commands
 from tests.harness.fleet import Fleet
 from tests.harness.kubeadm import KUBERNETES, Machine
 from tests.harness.netns import NetworkNamespace
@@ -58,14 +57,7 @@ class Workstation:
 
     def run(self, command: str) -> str:
         """Run the block of the page with this command, and return its output."""
-        return subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", script_with(command)],
-            cwd=self._directory,
-            env=self._environment,
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
+        return run_commands(script_with(command), self._directory, self._environment)
 
 
 def script_with(command: str) -> str:

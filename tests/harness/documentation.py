@@ -11,7 +11,8 @@ our own readers and the API server do not:
 
 import re
 import shlex
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -109,3 +110,25 @@ def split_commands(script: str) -> Iterator[list[str]]:
             words = []
     if words:
         yield words
+
+
+def run_commands(
+    script: str, directory: Path, environment: Mapping[str, str], *, seconds: float | None = None
+) -> str:
+    """Run commands in bash, which stops at the first failure; return their output.
+
+    Raises RuntimeError: a command has failed.
+    """
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=directory,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=seconds,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{script}{done.stdout}{done.stderr}")
+    return done.stdout

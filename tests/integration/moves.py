@@ -1,7 +1,6 @@
 """Two management clusters, a workload cluster, and the documented commands that move Clusters."""
 
 import os
-import subprocess
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -12,7 +11,7 @@ from typing import Any, Self
 from tests.controlplane import provide
 from tests.harness import objects
 from tests.harness.client import Object
-from tests.harness.documentation import blocks
+from tests.harness.documentation import blocks, run_commands
 from tests.harness.management import ManagementCluster
 from tests.harness.node import Node
 from tests.harness.workload import WorkloadCluster
@@ -50,20 +49,13 @@ class TwoSites:
         for name, site in (("source", source), ("target", target)):
             config = site.management.admin_config.read_bytes()
             (self._home / f"{name}.conf").write_bytes(config)
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", block.script],
-            cwd=self._home,
-            env={
-                "PATH": f"{self._programs}:{os.defpath}",
-                "HOME": str(self._home),
-                "NAMESPACE": namespace,
-                "CLUSTERCTL_DISABLE_VERSIONCHECK": "true",
-            },
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
+        environment = {
+            "PATH": f"{self._programs}:{os.defpath}",
+            "HOME": str(self._home),
+            "NAMESPACE": namespace,
+            "CLUSTERCTL_DISABLE_VERSIONCHECK": "true",
+        }
+        run_commands(block.script, self._home, environment)
 
     def __enter__(self) -> Self:
         clusters = (self.first.management, self.second.management, self.workload)

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 
 from tests.harness import clocks
 from tests.harness.client import ApiError, Client
-from tests.harness.documentation import blocks
+from tests.harness.documentation import blocks, run_commands
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
 from tests.harness.node import Node, finished
@@ -239,12 +238,8 @@ def end_by_hand(fleet: Fleet, node: Node, directory: Path) -> None:
     """Run the command of docs/operate/recovery.md, as an operator."""
     [block] = [b for b in blocks() if "patch configmap node-attestation-credentials" in b.text]
     shutil.copy(node.tenant.workload.admin_config, directory / "workload.conf")
-    subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", block.script],
-        cwd=directory,
-        env={"PATH": f"{fleet.management.assets}:{os.defpath}", "NODE": node.name},
-        check=True,
-    )
+    environment = {"PATH": f"{fleet.management.assets}:{os.defpath}", "NODE": node.name}
+    run_commands(block.script, directory, environment)
 
 
 @pytest.mark.usefixtures("strict")

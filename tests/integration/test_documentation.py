@@ -5,7 +5,6 @@ with its settings. The names of Cluster and node are in variables, as in the pag
 """
 
 import os
-import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
@@ -15,7 +14,7 @@ import pytest
 import yaml
 
 from tests.builders.certificates import authority
-from tests.harness.documentation import blocks
+from tests.harness.documentation import blocks, run_commands
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
 from tests.harness.management import NAMESPACE as SIGNER_NAMESPACE
@@ -63,17 +62,7 @@ class Workstation:
 
     def run(self, script: str) -> str:
         """Run commands in bash, which stops at the first failure; return their output."""
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", script],
-            cwd=self.directory,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=COMMAND_SECONDS,
-        )
-        assert done.returncode == 0, f"{script}{done.stdout}{done.stderr}"
-        return done.stdout
+        return run_commands(script, self.directory, self.environment, seconds=COMMAND_SECONDS)
 
 
 @pytest.fixture

@@ -1,14 +1,13 @@
 """What operators lose and restore: docs/operate/recovery.md."""
 
 import os
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.harness.api_relay import relay
 from tests.harness.client import Client
-from tests.harness.documentation import blocks
+from tests.harness.documentation import blocks, run_commands
 from tests.harness.fleet import Fleet, WorkloadTenant
 from tests.harness.machines import Machines
 from tests.harness.management import NAMESPACE
@@ -29,15 +28,11 @@ def run_block(fleet: Fleet, directory: Path, command: str) -> None:
         for block in blocks()
         if block.page == PAGE and block.marker == "run" and command in block.text
     ]
-    subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", block.script],
-        cwd=directory,
-        env={
-            "PATH": f"{fleet.management.assets}:{os.defpath}",
-            "KUBECONFIG": str(fleet.management.admin_config),
-        },
-        check=True,
-    )
+    environment = {
+        "PATH": f"{fleet.management.assets}:{os.defpath}",
+        "KUBECONFIG": str(fleet.management.admin_config),
+    }
+    run_commands(block.script, directory, environment)
 
 
 def lose_claim(node: Node, management: Client) -> None:

@@ -2,11 +2,11 @@
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Final
 
 from tests.controlplane import provide
+from tests.harness.documentation import run_commands
 from tests.packaging.newcomer.clusters import CLUSTER, NAMESPACE, Clusters
 from tests.packaging.newcomer.machine import NAME
 
@@ -42,14 +42,4 @@ class Workstation:
 
     def run(self, script: str) -> str:
         """Run commands in bash, which stops at the first failure; return their output."""
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", script],
-            cwd=self._directory,
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            raise RuntimeError(f"{script}{done.stdout}{done.stderr}")
-        return done.stdout
+        return run_commands(script, self._directory, self._environment)

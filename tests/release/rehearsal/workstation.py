@@ -1,11 +1,11 @@
 """A workstation with the programs that the documentation names, which trusts the rehearsal."""
 
 import os
-import subprocess
 from pathlib import Path
 from typing import Final
 
 from tests.controlplane import pins, provide
+from tests.harness.documentation import run_commands
 from tests.release.rehearsal.stage import Stage
 
 PASSWORD: Final = "rehearsal"
@@ -41,15 +41,5 @@ class Workstation:
 
         Raises RuntimeError: a command has failed.
         """
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", script],
-            cwd=self.directory,
-            env=self.environment | {name: str(value) for name, value in variables.items()},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            raise RuntimeError(f"{script}{done.stdout}{done.stderr}")
-        return done.stdout
+        given = {name: str(value) for name, value in variables.items()}
+        return run_commands(script, self.directory, self.environment | given)
