@@ -16,9 +16,7 @@ from typing import Final
 
 from common.errors import AttestationError
 from common.evidence import Statement, TpmKeys
-from common.public_keys import canonical_spki
 from common.tpm.attest import created_object
-from common.tpm.public import PublicArea
 from common.tpm.reader import StructureMalformed
 from signer.errors import (
     AttestationCertificateMalformed,
@@ -35,6 +33,7 @@ from signer.errors import (
 )
 from signer.policy.policy import MACHINE_PCR, MACHINE_PCR_BANK
 from signer.verify.attestation.attestation_key import AttestationKey, verify_attestation_key
+from signer.verify.attestation.endorsement_key import EndorsementKey
 from signer.verify.attestation.quote import verify_statement
 from signer.verify.attestation.quoted_pcrs import Pcrs
 from signer.verify.context import VerificationContext
@@ -43,7 +42,6 @@ from signer.verify.x509.endorsement_certificate import require_signature_algorit
 from signer.verify.x509.fields import (
     CertificateFields,
     basic_constraints,
-    certifies_key,
     extended_key_usage,
     extract_certificate,
     key_usage,
@@ -108,7 +106,7 @@ def verify_attestation_certificate(
         return None
     try:
         leaf = read_fields(extract_certificate(evidence.ak_certificate))
-        if not certifies_key(leaf, canonical_spki(key.public_key)):
+        if leaf.public_key != key.public_key:
             raise AttestationCertificateMismatch(
                 f"the certificate in the TPM is not for its attestation key{REMEDY}"
             )
@@ -121,7 +119,7 @@ def verify_attestation_certificate(
 
 
 def require_created_endorsement_key(
-    key: AttestationKey, endorsement_key: PublicArea, creation: Statement | None
+    key: AttestationKey, endorsement_key: EndorsementKey, creation: Statement | None
 ) -> None:
     """Require that the TPM of the certified attestation key made the endorsement key (E2).
 
@@ -129,7 +127,7 @@ def require_created_endorsement_key(
     attributes of the template (E1), so the key cannot leave its TPM. Raises
     `EndorsementKeyUnproved`.
     """
-    if _created_name(key, creation) != endorsement_key.name():
+    if _created_name(key, creation) != endorsement_key.tpm_name:
         raise EndorsementKeyUnproved(
             "the certified attestation key does not say that its TPM made the endorsement key"
         )

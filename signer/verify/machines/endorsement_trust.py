@@ -163,7 +163,7 @@ def _is_named_by_quote(
     if verify_attestation_certificate(keys.attestation, keys.evidence, context) is None:
         return False
     creation = keys.evidence.ek_creation
-    require_created_endorsement_key(keys.attestation, keys.endorsement.public, creation)
+    require_created_endorsement_key(keys.attestation, keys.endorsement, creation)
     if keys.pcrs is not None:
         require_quote_of_vm(keys.pcrs, vm_id)
     return True

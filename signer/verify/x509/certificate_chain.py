@@ -103,9 +103,10 @@ def _build_with_openssl(
     except crypto.X509StoreContextError as error:
         raise _chain_error(error) from None
     authorities = (anchor.fields for anchor in (*anchors.intermediates, *anchors.roots))
-    known = {fields.der: fields for fields in (leaf, *others, *authorities)}
-    ders = [crypto.dump_certificate(crypto.FILETYPE_ASN1, certificate) for certificate in chain]
-    return [known.get(der) or read_fields(der) for der in ders]
+    known = {fields.der: fields for fields in (*others, *authorities)}
+    _, *above = chain
+    ders = [crypto.dump_certificate(crypto.FILETYPE_ASN1, certificate) for certificate in above]
+    return [leaf, *(known.get(der) or read_fields(der) for der in ders)]
 
 
 def _load(fields: CertificateFields) -> crypto.X509 | None:

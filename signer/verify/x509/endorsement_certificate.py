@@ -15,7 +15,7 @@ from typing import Final
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from common.errors import AttestationError
-from common.public_keys import PublicKey, canonical_spki
+from common.public_keys import PublicKey
 from signer.errors import (
     EndorsementCertificateMalformed,
     EndorsementCertificateMismatch,
@@ -27,7 +27,6 @@ from signer.verify.x509.certificate_chain import REMEDY, SIGNATURE_ALGORITHMS, b
 from signer.verify.x509.fields import (
     CertificateFields,
     basic_constraints,
-    certifies_key,
     extended_key_usage,
     extract_certificate,
     key_usage,
@@ -76,8 +75,7 @@ def verify_endorsement_certificate(
 
     """
     provided = _read(certificates)
-    spki = canonical_spki(key)
-    candidates = [fields for fields in provided if certifies_key(fields, spki)]
+    candidates = [fields for fields in provided if fields.public_key == key]
     if not candidates:
         raise EndorsementCertificateMismatch(
             f"no certificate of the TPM is for its endorsement key{REMEDY}"
@@ -105,8 +103,7 @@ def find_endorsement_certificate(
         provided = _read(certificates)
     except AttestationError:
         return None
-    spki = canonical_spki(key)
-    return next((fields for fields in provided if certifies_key(fields, spki)), None)
+    return next((fields for fields in provided if fields.public_key == key), None)
 
 
 def _read(certificates: Sequence[bytes]) -> list[CertificateFields]:

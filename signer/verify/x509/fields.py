@@ -18,7 +18,6 @@ from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from common.public_keys import InvalidKey, canonical_spki
 from signer.verify.x509.lenient_der import (
     BIT_STRING,
     BOOLEAN,
@@ -193,16 +192,6 @@ def _extensions(wrapped: bytes) -> Mapping[str, Extension]:
         critical = any(tag == BOOLEAN and content != b"\0" for tag, content, _ in flags)
         extensions[identifier] = Extension(critical=critical, value=value[1])
     return extensions
-
-
-def certifies_key(fields: CertificateFields, spki: bytes) -> bool:
-    """Return whether the certificate is for the key with this canonical SubjectPublicKeyInfo."""
-    if fields.public_key is None:
-        return False
-    try:
-        return canonical_spki(fields.public_key) == spki
-    except InvalidKey:
-        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
