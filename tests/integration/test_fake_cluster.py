@@ -245,8 +245,9 @@ def test_uid_in_a_write_to_a_subresource_is_ignored(server: Server) -> None:
     """Only the resource version tells another object of the same name apart."""
     server.create(server.machines, objects.machine("c1", objects.Machine("m"), provider_id="a://b"))
     path, other = f"{server.machines}/m/status", {"name": "m", "uid": "another"}
-    server.api.merge_patch(path, {"metadata": other})
-    server.api.apply(path, MACHINES.manifest(metadata=other, status={}), manager="test")
+    status = {"nodeRef": {"name": "n"}}
+    server.api.merge_patch(path, {"metadata": other, "status": status})
+    server.api.apply(path, MACHINES.manifest(metadata=other, status=status), manager="test")
 
 
 def test_object_is_deleted_under_its_preconditions(server: Server) -> None:
