@@ -17,6 +17,7 @@ from tests.integration.relays import Relayed, relays
 _LOG_LINES = 40
 _SIGNERS = pytest.StashKey[list[Path]]()
 """Directories of the signers that serve several tests."""
+_FAILED = pytest.StashKey[bool]()
 
 
 @pytest.fixture(scope="session")
@@ -79,12 +80,13 @@ def vendor(tmp_path_factory: pytest.TempPathFactory) -> TrustDomain:
 
 
 @pytest.fixture(autouse=True)
-def no_signer_is_left() -> Iterator[None]:
+def no_signer_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """Kill the signers that a failed test left running: they would answer the next tests' nodes."""
     before = frozenset(RUNNING)
     yield
-    for signer in RUNNING - before:
-        signer.kill()
+    if request.node.stash.get(_FAILED, default=False):
+        for signer in RUNNING - before:
+            signer.kill()
 
 
 @pytest.fixture
@@ -101,6 +103,7 @@ def pytest_runtest_makereport(
     """Add the ends of the signers' logs to the report of a failed test."""
     report = yield
     if report.failed:
+        item.stash[_FAILED] = True
         logs = [path / "signer.log" for path in item.config.stash.get(_SIGNERS, [])]
         used = item.funcargs if isinstance(item, pytest.Function) else {}
         logs += [value.log for value in used.values() if isinstance(value, Signer)]
