@@ -60,8 +60,36 @@ def make_claims(
         ApiServerUnavailable: from the store, or a cache has not been filled yet.
 
     """
+    request = ClaimRequest(
+        public_key_pem=verified.endorsement_key.pem,
+        holder=verified.holder,
+        node=_attested_node(verified, context, certificate),
+        requester_credential=verified.requester_credential,
+        issued_credential=certificate.credential_id,
+        entry=entry,
+    )
+    written = write_claims(
+        request,
+        inventory=context.inventory,
+        claims=claims,
+        policy=context.policy,
+        now=context.now,
+    )
+    return ClaimedAnswer(
+        verified=verified,
+        certificate=certificate.pem,
+        issued_credential=certificate.credential_id,
+        node=written.node,
+        alarms=written.alarms,
+    )
+
+
+def _attested_node(
+    verified: VerifiedAnswer, context: VerificationContext, certificate: WithheldCertificate
+) -> AttestedNodeObject:
+    """Return what the AttestedNode of this answer has to say."""
     holder = verified.holder
-    node = AttestedNodeObject(
+    return AttestedNodeObject(
         name=attested_node_name(holder.cluster, holder.node_name),
         resource_version="",
         cluster=holder.cluster,
@@ -80,28 +108,6 @@ def make_claims(
         boot_state=_boot_state(verified, context.policy),
         measured=describe_boot(verified.pcrs, verified.measured_boot, context.policy),
         renewal_deadline=renewal_deadline(context.now, certificate.not_after),
-    )
-    request = ClaimRequest(
-        public_key_pem=verified.endorsement_key.pem,
-        holder=holder,
-        node=node,
-        requester_credential=verified.requester_credential,
-        issued_credential=certificate.credential_id,
-        entry=entry,
-    )
-    written = write_claims(
-        request,
-        inventory=context.inventory,
-        claims=claims,
-        policy=context.policy,
-        now=context.now,
-    )
-    return ClaimedAnswer(
-        verified=verified,
-        certificate=certificate.pem,
-        issued_credential=certificate.credential_id,
-        node=written.node,
-        alarms=written.alarms,
     )
 
 
