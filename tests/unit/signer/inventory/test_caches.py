@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from signer.inventory.caches import read_binding
+from common.errors import ApiServerUnavailable
+from signer.inventory.caches import read_binding, read_service
 from signer.inventory.cluster_api.cluster import read_cluster
 from signer.inventory.cluster_api.machine_object import read_machine, read_pool
 from tests.builders import kube_objects
@@ -69,3 +70,33 @@ def test_machine_of_a_claim_is_found(changes: dict[str, Any], *, exists: bool) -
     fields = {"cluster": HOME, "provider_id": PROVIDER_ID, **changes}
     now = datetime(2026, 11, 22, tzinfo=UTC)
     assert caches.has_machine(attested_node(key="ab" * 32, last_attested=now, **fields)) == exists
+
+
+SERVICES: dict[str, tuple[dict[str, Any], set[str]]] = {
+    "both address families": (
+        {"spec": {"clusterIP": "10.96.0.1", "clusterIPs": ["10.96.0.1", "fd00::1"]}},
+        {"10.96.0.1", "fd00::1"},
+    ),
+    "the older field alone": ({"spec": {"clusterIP": "10.96.0.1"}}, {"10.96.0.1"}),
+    "no address": ({"spec": {}}, set()),
+    "no spec": ({}, set()),
+}
+
+
+@pytest.mark.parametrize(("service", "addresses"), SERVICES.values(), ids=SERVICES)
+def test_s3_every_address_of_the_api_server_is_read(
+    service: dict[str, Any], addresses: set[str]
+) -> None:
+    """A node could get a serving certificate for an address that was missed."""
+    assert read_service(service).keys() == addresses
+
+
+@pytest.mark.parametrize("kind", ["clusters", "machines", "pools", "bootstraps", "nodes"])
+def test_namespace_is_incomplete_while_one_object_of_any_kind_is_not_stored(kind: str) -> None:
+    """An object that is not cached must not look like one that does not exist."""
+    caches = FakeCaches()
+    caches.require_complete("team-a")
+    getattr(caches, kind).hold("team-a/waits", 1)
+    with pytest.raises(ApiServerUnavailable, match="of namespace team-a exceed its CPU budget"):
+        caches.require_complete("team-a")
+    caches.require_complete("team-b")
