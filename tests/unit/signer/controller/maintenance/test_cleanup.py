@@ -7,10 +7,12 @@ from typing import cast
 
 import pytest
 
+from common.errors import ApiServerUnavailable
 from common.names import CLIENT_SIGNER
 from signer.clusters.management_cluster import ManagementCluster
 from signer.controller.maintenance.management_rounds import Cleanup
 from signer.inventory.cluster_api.cluster import CLIENT_SIGNER_ANNOTATION, read_cluster
+from signer.inventory.cluster_api.references import InfrastructureObject, Reference
 from signer.inventory.replica_records.authority_leases import AuthorityLeases
 from signer.inventory.replica_records.opt_in_leases import OptIns
 from signer.kube.leases import LeaseClient
@@ -142,3 +144,22 @@ def test_opt_in_of_a_cluster_that_opted_out_is_forgotten() -> None:
     sweeper = cleanup(caches, seen=seen, serves=lambda cluster: cluster != OTHER)
     sweeper.delete_opt_in_leases()
     assert [seen.note(cluster, NOW) for cluster in keys] == [LONG_AGO, NOW, LONG_AGO, NOW]
+
+
+class InfrastructureUnknown(FakeCaches):
+    """Caches that have not listed the infrastructure clusters."""
+
+    def infrastructure(self, reference: Reference) -> InfrastructureObject | None:
+        """Fail as the real caches do."""
+        raise ApiServerUnavailable(f"{reference.kind}s are not known yet")
+
+
+def test_opt_in_stays_while_the_infrastructure_cluster_is_unknown() -> None:
+    """It may be what names the signer. The bindings could come back otherwise."""
+    caches, seen = InfrastructureUnknown(), opt_ins()
+    body = kube_objects.cluster(MINE.name)
+    body["spec"]["security"] = {"kubeletAuthentication": True}
+    caches.clusters.replace({str(MINE): read_cluster(body)})
+    seen.note(MINE, LONG_AGO)
+    cleanup(caches, seen=seen).delete_opt_in_leases()
+    assert seen.note(MINE, NOW) == LONG_AGO
