@@ -2,6 +2,7 @@
 
 from itertools import accumulate
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -29,6 +30,19 @@ def times(requests: list[tuple[int, float]]) -> list[tuple[float, float]]:
     ]
 
 
+def lease(renewals: int) -> Lease:
+    """Return a replica's Lease after some renewals."""
+    return Lease(
+        name="a",
+        uid="u",
+        resource_version="1",
+        labels={},
+        annotations={},
+        holder="a",
+        renewed=str(renewals),
+    )
+
+
 @example(
     renewals=[(5, 0.0)] * 3 + [(5, 1.0)] * 9,
     reads=[(5, 0.0), (5, 1.0), (4, 0.0), *[(5, 0.0)] * 9],
@@ -42,15 +56,27 @@ def test_lease_of_a_replica_that_runs_does_not_lapse_while_requests_take_five_se
     for start, performed in times(reads):
         if performed < written[0] or performed > written[-1]:
             continue
-        number = sum(at <= performed for at in written)
-        lease = Lease(
-            name="a",
-            uid="u",
-            resource_version="1",
-            labels={},
-            annotations={},
-            holder="a",
-            renewed=str(number),
-        )
-        live.update([lease], start)
+        live.update([lease(sum(at <= performed for at in written))], start)
         assert live.lapsed(start) == []
+
+
+@pytest.mark.parametrize(
+    ("reads", "is_unproved"),
+    [((0.0, 5.0), True), ((0.0, 2.0, 4.9), True), ((0.0, 2.0, 5.0), False)],
+    ids=["two reads", "less than five seconds", "three reads and five seconds"],
+)
+def test_lease_that_is_not_renewed_is_unproved_for_three_reads_and_five_seconds(
+    reads: tuple[float, ...], *, is_unproved: bool
+) -> None:
+    """The Clusters of a replica that was killed would wait longer, or those of a slow one less."""
+    live = LiveLeases()
+    for now in reads:
+        live.update([lease(1)], now)
+    assert live.unproved(reads[-1]) == ([lease(1)] if is_unproved else [])
+
+
+def test_lease_that_was_not_renewed_for_ten_minutes_is_abandoned() -> None:
+    live = LiveLeases()
+    live.update([lease(1)], 0.0)
+    assert live.abandoned(599.9) == []
+    assert live.abandoned(600.0) == [lease(1)]
