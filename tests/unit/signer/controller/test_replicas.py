@@ -153,6 +153,14 @@ def test_clusters_are_spread_evenly() -> None:
     assert all(80 < count < 120 for count in counts.values())
 
 
+@pytest.mark.parametrize(("name", "serving"), [("c-0", "b"), ("c-2", "c"), ("c-7", "a")])
+def test_each_release_chooses_the_same_replica(name: str, serving: str) -> None:
+    """During an upgrade, replicas of two releases share: none or both would serve a Cluster."""
+    replicas = frozenset({replica("a"), replica("b"), replica("c")})
+    cluster = ClusterKey(namespace="team-1", name=name)
+    assert serving_replica(replicas, cluster) == replica(serving)
+
+
 def test_replica_that_ends_moves_only_its_own_clusters() -> None:
     three = frozenset({replica("a"), replica("b"), replica("c")})
     two = three - {replica("c")}
