@@ -76,7 +76,7 @@ def of(number: int, condition: MachineCondition) -> MachineCondition:
     return replace(condition, name=f"machine-{number}", uid=f"uid-{number}")
 
 
-def told(*conditions: MachineCondition) -> list[tuple[str, str]]:
+def names_and_reasons(*conditions: MachineCondition) -> list[tuple[str, str]]:
     return [(condition.name, condition.reason) for condition in conditions]
 
 
@@ -87,7 +87,7 @@ def test_alarm_is_written_for_a_machine_that_has_attested() -> None:
     at = Reports()
     at.note(ATTESTED)
     at.note(ALARM)
-    assert at.written == told(ATTESTED, ALARM)
+    assert at.written == names_and_reasons(ATTESTED, ALARM)
 
 
 def test_alarm_is_written_again_half_a_minute_later() -> None:
@@ -98,14 +98,14 @@ def test_alarm_is_written_again_half_a_minute_later() -> None:
     at.note(ATTESTED, ALARM)
     at.seconds = 30.0
     at.note()
-    assert at.written == told(ATTESTED, ALARM, ALARM)
+    assert at.written == names_and_reasons(ATTESTED, ALARM, ALARM)
 
 
 def test_same_condition_is_written_once() -> None:
     at = Reports()
     at.note(WAITS, WAITS)
     at.note(WAITS)
-    assert at.written == told(WAITS)
+    assert at.written == names_and_reasons(WAITS)
 
 
 def test_two_requests_that_name_one_machine_do_not_write_without_end() -> None:
@@ -114,17 +114,17 @@ def test_two_requests_that_name_one_machine_do_not_write_without_end() -> None:
     for _ in range(10):
         at.note(WAITS)
         at.note(DENIED)
-    assert at.written == told(WAITS)
+    assert at.written == names_and_reasons(WAITS)
     at.seconds += 31
     at.note()
-    assert at.written == told(WAITS, DENIED)
+    assert at.written == names_and_reasons(WAITS, DENIED)
 
 
 def test_machine_that_attests_is_written_at_once() -> None:
     at = Reports()
     at.note(WAITS)
     at.note(ATTESTED)
-    assert at.written == told(WAITS, ATTESTED)
+    assert at.written == names_and_reasons(WAITS, ATTESTED)
 
 
 @pytest.mark.parametrize("flush", [True, False])
@@ -135,7 +135,7 @@ def test_request_does_not_change_a_machine_that_has_attested(*, flush: bool) -> 
         at.reports.flush()
     at.seconds += 31
     at.note(DENIED)
-    assert at.written == told(ATTESTED)
+    assert at.written == names_and_reasons(ATTESTED)
 
 
 def test_ban_replaces_the_condition_of_a_machine_that_has_attested_at_once() -> None:
@@ -143,7 +143,7 @@ def test_ban_replaces_the_condition_of_a_machine_that_has_attested_at_once() -> 
     at.note(ATTESTED)
     at.note(BANNED)
     at.note(BANNED)
-    assert at.written == told(ATTESTED, BANNED)
+    assert at.written == names_and_reasons(ATTESTED, BANNED)
 
 
 def test_request_does_not_change_a_machine_whose_node_is_banned() -> None:
@@ -151,9 +151,9 @@ def test_request_does_not_change_a_machine_whose_node_is_banned() -> None:
     at.note(BANNED)
     at.seconds += 31
     at.note(DENIED)
-    assert at.written == told(BANNED)
+    assert at.written == names_and_reasons(BANNED)
     at.note(ATTESTED)
-    assert at.written == told(BANNED, ATTESTED)
+    assert at.written == names_and_reasons(BANNED, ATTESTED)
 
 
 @pytest.mark.parametrize("condition", [WAITS, ATTESTED])
@@ -168,7 +168,7 @@ def test_failed_write_is_tried_again_after_a_pause(
     at.back()
     at.seconds = 31
     at.note()
-    assert at.written == told(condition)
+    assert at.written == names_and_reasons(condition)
 
 
 def test_machine_that_lost_its_condition_gets_it_again() -> None:
@@ -177,7 +177,7 @@ def test_machine_that_lost_its_condition_gets_it_again() -> None:
     for at.seconds in (0.0, 29.0, 30.0):
         at.lose_conditions()
         at.note(ATTESTED)
-    assert at.written == told(ATTESTED, ATTESTED)
+    assert at.written == names_and_reasons(ATTESTED, ATTESTED)
 
 
 def test_alarm_that_fails_delays_no_condition_of_the_namespace() -> None:
@@ -186,7 +186,7 @@ def test_alarm_that_fails_delays_no_condition_of_the_namespace() -> None:
     at.note(ALARM)
     at.back()
     at.note(of(2, ATTESTED))
-    assert at.written == told(of(2, ATTESTED))
+    assert at.written == names_and_reasons(of(2, ATTESTED))
 
 
 def many(count: int) -> list[MachineCondition]:
@@ -235,7 +235,7 @@ def test_condition_of_a_forgotten_machine_goes_to_the_writer_again(
     at = Reports(machines=2)
     for condition in (ATTESTED, of(2, ATTESTED), WAITS):
         at.note(condition)
-    assert at.written == told(ATTESTED, of(2, ATTESTED))
+    assert at.written == names_and_reasons(ATTESTED, of(2, ATTESTED))
     assert at.api.requests[-1].path == f"{MACHINES}/machine-1"
 
 
