@@ -15,8 +15,7 @@ from signer.model import AttestedNodeObject, EndorsementKeyObject, is_credential
 
 _DIGITS: Final = 32
 """Hex digits of a credential ID in the list: 128 bits of the SHA-256. A collision between two
-certificates of one node is of no use, and another certificate with these bits
-takes 2^125 hashes."""
+certificates of one node is of no use, and another certificate takes 2^125 hashes."""
 _PREFIX: Final = len("X509SHA256=")
 _TEXT: Final = re.compile(f"(0|[1-9][0-9]{{0,11}})((?: [0-9a-f]{{{_DIGITS}}}){{0,16}})")
 

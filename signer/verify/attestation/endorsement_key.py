@@ -8,20 +8,16 @@ in endorsement_trust.py. Source: TCG EK Credential Profile 2.x, annex B; docs/pr
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
 
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from common.public_keys import InvalidKey, PublicKey, public_key_from_area, spki
 from common.requests.binding import sha256
 from common.tpm.endorsement_templates import find_template
-from common.tpm.public import PublicArea, object_name
+from common.tpm.public import PublicArea
 from common.tpm.reader import StructureMalformed
 from signer.errors import EndorsementKeyMalformed, EndorsementKeyNotTemplate, EndorsementKeyWeak
 from signer.verify.weak_keys import WeakKey, reject_weak_key
-
-_SIZE: Final = 2
-"""Bytes of the size in a TPM2B_PUBLIC."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,5 +71,5 @@ def verify_endorsement_key(tpm2b_public: bytes) -> EndorsementKey:
         public=public,
         public_key=key,
         spki_sha256=sha256(spki(key)),
-        tpm_name=object_name(public.name_alg, tpm2b_public[_SIZE:]),
+        tpm_name=public.name(),
     )
