@@ -50,8 +50,8 @@ $(SETUP_STAMP): pyproject.toml setup.py authenticator/launcher.py $(LOCKS) | sys
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "setup: needs Python 3.11 or newer, not " + sys.version)'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "setup: locked dependencies (about a minute the first time; the TPM binding is compiled)"
-	@$(BIN)/pip install --quiet --require-hashes --requirement requirements/build.txt
-	@$(BIN)/pip install --quiet --require-hashes --no-build-isolation --requirement requirements/dev.txt
+	@$(BIN)/pip install --quiet --no-deps --require-hashes --requirement requirements/build.txt
+	@$(BIN)/pip install --quiet --no-deps --require-hashes --no-build-isolation --requirement requirements/dev.txt
 	@$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
@@ -119,7 +119,7 @@ prove: setup ## Prove the exchange with ProVerif 2.05, and find the attack witho
 
 .PHONY: packages
 packages: setup ## Build the deb and the rpm for nodes into dist/
-	@$(BIN)/pip install --quiet --require-hashes --requirement requirements/packages.txt
+	@$(BIN)/pip install --quiet --no-deps --require-hashes --requirement requirements/packages.txt
 	@packaging/node/package/tree.sh build/node
 	@mkdir -p dist
 	@packaging/node/package/pack.sh build/node dist
@@ -130,14 +130,14 @@ build/python/bin/python3: packaging/node/package/build-python.sh
 
 .PHONY: bundled
 bundled: setup build/python/bin/python3 ## Build the packages for nodes without a fitting Python into dist/ (its CPython takes 10 minutes)
-	@$(BIN)/pip install --quiet --require-hashes --requirement requirements/packages.txt
+	@$(BIN)/pip install --quiet --no-deps --require-hashes --requirement requirements/packages.txt
 	@$(BIN)/python -m tests.packaging.node.build_system bundled build/bundled
 	@mkdir -p dist
 	@packaging/node/package/pack.sh build/bundled dist
 
 .PHONY: arm64
 arm64: setup ## Build the packages for arm64 nodes into dist/, with a cross compiler
-	@$(BIN)/pip install --quiet --require-hashes --requirement requirements/packages.txt
+	@$(BIN)/pip install --quiet --no-deps --require-hashes --requirement requirements/packages.txt
 	@$(BIN)/python -m tests.packaging.node.build_system arm64 build/arm64
 	@mkdir -p dist
 	@MACHINE=aarch64 packaging/node/package/pack.sh build/arm64 dist
@@ -197,7 +197,7 @@ check-imports:
 $(DOCS_VENV)/.setup-done: requirements/docs.txt
 	@echo "docs: virtual environment in $(DOCS_VENV)"
 	@$(PYTHON) -m venv $(DOCS_VENV)
-	@$(DOCS_VENV)/bin/pip install --quiet --require-hashes --requirement requirements/docs.txt
+	@$(DOCS_VENV)/bin/pip install --quiet --no-deps --require-hashes --requirement requirements/docs.txt
 	@touch $@
 
 .PHONY: docs
@@ -273,7 +273,7 @@ wheel: setup ## Build the source distribution and the wheel into dist/
 RELEASE_URL ?= https://example.com/node-attestation
 .PHONY: plugin
 plugin: wheel ## Build the commands for operators as one file into dist/
-	@$(BIN)/pip install --quiet --require-hashes --requirement requirements/packages.txt
+	@$(BIN)/pip install --quiet --no-deps --require-hashes --requirement requirements/packages.txt
 	@packaging/operator/build-plugin.sh $(BIN)/python $(RELEASE_URL)
 
 .PHONY: dist

@@ -40,7 +40,7 @@ def debian_root(suite: str) -> Path:
         _chroot(root, "python3", "-m", "venv", str(VENV))
         for lock in locks:
             shutil.copy(lock, root / "srv")
-            _chroot(root, *_PIP, "--require-hashes", "-r", f"/srv/{lock.name}")
+            _chroot(root, *_PIP, "--no-deps", "--require-hashes", "-r", f"/srv/{lock.name}")
         output("chroot", root, "apt-get", "clean")
 
     content = "".join((" ".join(PACKAGES), *(lock.read_text() for lock in locks)))

@@ -73,10 +73,10 @@ def _install(directory: Path) -> None:
     """Install both programs with the libraries of their locks."""
     venv = directory / "venv"
     output(sys.executable, "-m", "venv", venv)
-    pip = (venv / "bin/pip", "install", "--quiet")
+    pip = (venv / "bin/pip", "install", "--quiet", "--no-build-isolation")
     for lock in _LOCKS:
         requirements = directory / f"requirements/{lock}.txt"
-        output(*pip, "--no-build-isolation", "--require-hashes", "--requirement", requirements)
+        output(*pip, "--no-deps", "--require-hashes", "--requirement", requirements)
     [wheel] = (directory / "dist").glob("*.whl")
     output(*pip, "--no-deps", wheel)
 

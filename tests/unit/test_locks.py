@@ -1,6 +1,7 @@
-"""The lock files satisfy pyproject.toml, agree, and have a hash for each pin and no host."""
+"""The lock files satisfy pyproject.toml and agree; each pin has a hash and no host."""
 
 import re
+import subprocess
 import tomllib
 from itertools import chain
 from pathlib import Path
@@ -15,6 +16,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 EXTRAS = PROJECT["project"]["optional-dependencies"]
 GROUPS = PROJECT["dependency-groups"]
 BASE = PROJECT["project"]["dependencies"]
+THIS = Path(__file__).relative_to(ROOT)
 
 SEPARATE = ("docs", "packages")
 """Groups of tools that run outside the virtual environment of the tests."""
@@ -61,3 +63,15 @@ def test_every_pin_has_a_hash_and_no_host(lock: Path) -> None:
     assert "://" not in text
     for entry in re.split(r"\n(?=[a-z0-9])", text)[1:]:
         assert "--hash=sha256:" in entry
+
+
+def test_pip_installs_only_what_a_lock_names() -> None:
+    """Each use of a lock has `--no-deps`, because a lock is complete.
+
+    Otherwise pip looks for the newest version of each requirement with an extra, as in
+    `coverage[toml]`. It fails on the day when that version is not the locked one.
+    """
+    command = ["git", "grep", "-h", "-e", "--require-hashes", "--", ":!requirements", f":!{THIS}"]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    lines = found.stdout.splitlines()
+    assert [line for line in lines if "--no-deps" not in line] == []

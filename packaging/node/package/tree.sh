@@ -58,8 +58,8 @@ done
 locked tpm2-pytss >"$scratch/requirements.txt"
 # LDSHARED replaces the linker flags of the building Python, some of which add a RUNPATH.
 PKG_CONFIG_LIBDIR=$scratch/pkgconfig CC=$triplet-gcc CFLAGS="-O2 -g0" \
-  LDSHARED="$triplet-gcc -shared -Wl,-z,relro,-z,now,-s,--build-id=none" $pip wheel --quiet --no-deps --no-build-isolation --no-cache-dir \
-  --require-hashes --wheel-dir "$scratch/wheels" --requirement "$scratch/requirements.txt"
+  LDSHARED="$triplet-gcc -shared -Wl,-z,relro,-z,now,-s,--build-id=none" $pip wheel --quiet --no-build-isolation --no-cache-dir \
+  --no-deps --require-hashes --wheel-dir "$scratch/wheels" --requirement "$scratch/requirements.txt"
 
 # This project. A copy, because setuptools leaves files in the source.
 cp -r authenticator common signer pyproject.toml setup.py LICENSE "$scratch/source"

@@ -53,7 +53,7 @@ _KEYS: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _MAKE_TREE: Final = """
 cd {source}
 {python} -m venv .venv
-.venv/bin/pip install --quiet --require-hashes --requirement requirements/build.txt
+.venv/bin/pip install --quiet --no-deps --require-hashes --requirement requirements/build.txt
 packaging/node/package/tree.sh tree
 """
 
