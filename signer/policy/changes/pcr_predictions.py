@@ -45,6 +45,8 @@ class Import:
     """Those that get an end."""
     removed: Values
     """Those whose end has passed."""
+    without_end: Values
+    """Those that lose their end: the vendor predicts them now. The end may have passed."""
     left_out: frozenset[tuple[str, ...]]
     """Banks and numbers of predicted PCRs for which the policy has no list."""
 
@@ -106,6 +108,7 @@ def import_values(  # noqa: PLR0913 - each by name
         added=added,
         superseded=superseded,
         removed=removed,
+        without_end=frozenset(value for value in fitting if value.digest in ends),
         left_out=frozenset(value.where for value in predicted - fitting),
     )
 

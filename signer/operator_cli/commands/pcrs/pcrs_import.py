@@ -145,6 +145,7 @@ def _describe(done: Import, until: str) -> str:
         ("added", done.added),
         (f"count until {until}", done.superseded),
         ("removed, ended", done.removed),
+        ("count from now on, without the end that they had", done.without_end),
     )
     lines = [f"  {what}: {value}\n" for what, values in changes for value in sorted(values)]
     if done.left_out:

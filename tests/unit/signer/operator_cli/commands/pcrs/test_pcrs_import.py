@@ -106,6 +106,21 @@ def test_later_import_of_a_vendor_supersedes_only_its_own(
     assert f"  count until {MONTH_LATER}: sha256:4 {FIRST}\n" in shown.complaint
 
 
+@pytest.mark.parametrize("end", ["2026-11-01T00:00:00Z", "2026-12-31T00:00:00Z"])
+def test_value_that_counts_again_is_shown(
+    management: FakeCluster, tmp_path: Path, end: str
+) -> None:
+    """An old file, with its signature, gave a value back that an operator had let end."""
+    allowed = {"sha256": {"4": [OWN, FIRST]}}
+    put_policy(management, allowed=allowed, until=[{"value": FIRST, "time": end}])
+    shown = console(management, tmp_path)
+    pcrs_import.run(shown.session())
+    assert "until" not in stored(management)[0]
+    assert f"  count from now on, without the end that they had: sha256:4 {FIRST}\n" in (
+        shown.complaint
+    )
+
+
 def test_nothing_is_written_without_a_confirmation(management: FakeCluster, tmp_path: Path) -> None:
     with pytest.raises(Rejected, match="not confirmed"):
         pcrs_import.run(console(management, tmp_path, yes=False).session())
