@@ -1,6 +1,7 @@
 """The inventory of one Cluster, read from the caches without requests."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from common.errors import ApiServerUnavailable
 from signer.host_names import HostName
@@ -22,6 +23,10 @@ from signer.model import (
     Registration,
     attested_node_name,
 )
+
+_MAX_BINDINGS: Final = 10
+"""Bindings that a verdict names. One is enough for R0, and a hostile API server makes up as many as
+its tenant's memory holds."""
 
 
 def infrastructure_signer(cluster: ClusterObject, management: ManagementCaches) -> str | None:
@@ -56,7 +61,7 @@ class CachedInventory:
             cluster,
             infrastructure_signer(cluster, self._management),
             hosts=self._workload.control_plane(),
-            auto_approve_bindings=self._workload.bindings.all(),
+            auto_approve_bindings=self._workload.bindings.all()[:_MAX_BINDINGS],
             keeps_bindings=self._workload.keeps_bindings,
         )
 

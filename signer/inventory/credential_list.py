@@ -16,7 +16,9 @@ from signer.kube.transport.client import MAY_BE_ABSENT, ApiClient
 
 _PATH: Final = CONFIG_MAPS.object_path("node-attestation-credentials", "kube-system")
 _Entry = Annotated[str, msgspec.Meta(max_length=4096)]
-_Data = Annotated[dict[str, _Entry], msgspec.Meta(max_length=20_000)]
+_Name = Annotated[str, msgspec.Meta(max_length=253)]
+"""Kubernetes allows no longer key, and alarms name nodes of the list."""
+_Data = Annotated[dict[_Name, _Entry], msgspec.Meta(max_length=20_000)]
 _MAX_VALUES: Final = 1 << 20
 """Bytes of all values that an API server accepts in a ConfigMap."""
 _MAX_OBJECT: Final = 3 << 19

@@ -2,6 +2,7 @@
 
 import pytest
 
+from common.errors import ApiServerUnavailable
 from signer.claims.credential_entry import CredentialEntry
 from signer.inventory.credential_list import CredentialList, CredentialListClient
 from signer.model import credential_id
@@ -48,6 +49,13 @@ def test_cluster_without_the_config_map_has_no_list() -> None:
     assert client(cluster).read() is None
     client(cluster).publish({"node-1": ENDED})
     assert cluster.objects == {}
+
+
+def test_list_with_a_name_that_no_api_server_stores_is_unreadable() -> None:
+    """A hostile API server gave the names of 4 MiB that alarms then wrote into the log."""
+    assert client(workload(data={"n" * 253: "7"})).read() is not None
+    with pytest.raises(ApiServerUnavailable, match="the API server's answer cannot be read"):
+        client(workload(data={"n" * 254: "7"})).read()
 
 
 def test_ban_does_not_wait_until_no_other_node_renews() -> None:
