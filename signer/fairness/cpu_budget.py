@@ -2,9 +2,11 @@
 
 Python runs one thread at a time. What a thread spends on the bytes of a tenant's API servers, from
 TLS to the caches, counts for the tenant. Above its share, a thread or a watch of the tenant pauses
-before it reads more, so that the server has to wait (TCP flow control). What an accepted request
-costs to read is given back: the share limits only work that leads to no certificate. The objects in
-the tenant's namespace of the management cluster count as well (`signer.kube.watches.cache_writer`).
+before it reads more, so that the server has to wait (TCP flow control). All CPU time of a round of
+maintenance counts, too: the next round waits until the tenant's share allows it. What an accepted
+request costs to read is given back: the share limits only work that leads to no certificate. The
+objects in the tenant's namespace of the management cluster count as well
+(`signer.kube.watches.cache_writer`).
 """
 
 import logging
@@ -12,9 +14,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Lock, local
-from typing import Final
+from typing import Final, TypeVar
 
 _logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 SHARE: Final = 0.1
 """Seconds of CPU per second for one tenant, in the long run: hundreds of events per second."""
@@ -43,6 +46,10 @@ class CpuShare:
     def charge(self) -> float:
         """Charge the tenant; return the seconds for which this thread must pause."""
         return self.budget.charge(self.tenant)
+
+    def call(self, function: Callable[[], T]) -> tuple[T, float]:
+        """Call a function and charge the tenant; return its value, and the seconds to pause."""
+        return self.budget.call(self.tenant, function)
 
     def refund(self) -> None:
         """Give back what an accepted request of the tenant cost."""
@@ -100,6 +107,16 @@ class CpuBudget:
             fields = {"namespace": tenant, "alarm": True}
             _logger.warning("tenant exceeds the CPU budget", extra={"fields": fields})
         return pause
+
+    def call(self, tenant: str, function: Callable[[], T]) -> tuple[T, float]:
+        """Call a function and charge the tenant for all CPU time that it took on this thread.
+
+        What the function read of the tenant's API servers is charged already, and counts twice.
+        """
+        began = self._thread_time()
+        value = function()
+        self._thread.charged = began
+        return value, self.charge(tenant)
 
     def refund(self, tenant: str) -> None:
         """Give back what an accepted request of the tenant cost."""

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from signer.clusters.workload_cluster import WorkloadCluster
@@ -27,6 +28,8 @@ class _Schedule:
     """The round that runs or waits for a thread, or the last one."""
     ended_at: float = -math.inf
     pause: float = 0.0
+    rest: float = 0.0
+    """The part of the pause that no request shortens: the tenant is above its share of CPU time."""
     full_at: float = -math.inf
     """When the last full round succeeded."""
 
@@ -72,7 +75,7 @@ class WorkloadMaintenance:
             return False
         requested = workload.maintenance_due.is_set() or workload.full_maintenance_due.is_set()
         pause = min(_MIN_INTERVAL, schedule.pause) if requested else schedule.pause
-        return self._monotonic() - schedule.ended_at >= pause
+        return self._monotonic() - schedule.ended_at >= max(pause, schedule.rest)
 
     def _submit(self, workload: WorkloadCluster, schedule: _Schedule) -> None:
         schedule.round = self._pool.submit(
@@ -88,11 +91,12 @@ class WorkloadMaintenance:
         if workload.full_maintenance_due.is_set():
             workload.full_maintenance_due.clear()
             full = True
-        succeeded = self._maintain(workload, full)
+        succeeded, rest = workload.cpu.call(partial(self._maintain, workload, full))
         now = self._monotonic()
         if not succeeded:
             schedule.full_at = -math.inf
         elif full:
             schedule.full_at = now
         schedule.pause = _INTERVAL if succeeded else _RETRY_INTERVAL
+        schedule.rest = rest
         schedule.ended_at = now

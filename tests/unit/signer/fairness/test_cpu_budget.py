@@ -64,6 +64,21 @@ def test_all_threads_of_an_tenant_share_one_budget() -> None:
     assert shares[1].charge() == pytest.approx(0.5 / SHARE)
 
 
+def test_all_that_a_call_takes_counts_for_its_tenant() -> None:
+    """Requests that it sends on the same thread would leave out what came before them."""
+    threads = Threads()
+
+    def work() -> str:
+        threads.cpu += BURST
+        threads.budget.begin()
+        threads.cpu += 0.5
+        return "done"
+
+    value, pause = CpuShare(threads.budget, "a").call(work)
+    assert value == "done"
+    assert pause == pytest.approx(0.5 / SHARE)
+
+
 def test_the_share_returns_with_time() -> None:
     threads = Threads()
     pause = threads.spend("a", BURST + 1.0)

@@ -19,6 +19,12 @@ class Workload:
         self.stopped, self.maintenance_due = Event(), Event()
         self.full_maintenance_due = Event()
         self.is_unreachable = False
+        self.cpu = self
+        self.rest = 0.0
+
+    def call(self, function: Callable[[], bool]) -> tuple[bool, float]:
+        """Be the share of the tenant, which is above it if there is a rest."""
+        return function(), self.rest
 
 
 @dataclass(slots=True)
@@ -97,6 +103,16 @@ def test_requested_rounds_of_a_cluster_have_a_minimum_interval() -> None:
     at.meanwhile = workload.maintenance_due.set
     at.pass_seconds(at.schedule(), 16, workload)
     assert [when for when, _ in at.rounds] == [0, 5, 10, 15]
+
+
+def test_requested_rounds_pause_while_the_tenant_is_above_its_share_of_cpu_time() -> None:
+    """500 requests that a hostile cluster does not delete were parsed again in each round."""
+    at = Landscape()
+    workload = Workload()
+    workload.rest = 70.0
+    at.meanwhile = workload.maintenance_due.set
+    at.pass_seconds(at.schedule(), 141, workload)
+    assert [when for when, _ in at.rounds] == [0, 70, 140]
 
 
 def test_request_during_a_round_is_for_the_next_one() -> None:
