@@ -195,6 +195,8 @@ class WorkloadRounds:
         except ApiServerUnavailable as error:
             if error.status == HTTPStatus.FORBIDDEN:
                 request, _, _ = error.detail.partition(": ")
+                # Without the name of the object: each offer would be another Event.
+                request, _, _ = request.rpartition("/")
                 message = f"the workload cluster forbids {request}: apply workload-rbac.yaml there"
                 self._add_problem(workload, FORBIDDEN, message)
             raise

@@ -134,6 +134,33 @@ def test_forbidden_labels_are_one_event_and_the_cluster_is_served(
     assert recorded == {("NodeLabelsForbidden", message)}
 
 
+def test_forbidden_deletions_of_offers_are_one_problem(
+    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each round tries other offers first, and each of their names was another Event."""
+    rounds, tried = make_components(workload)._rounds, iter("ab")
+
+    def forbid() -> None:
+        path = f"/apis/certificates.k8s.io/v1/certificatesigningrequests/{next(tried)}"
+        error = ApiServerUnavailable("any", detail=f"DELETE {path}: no")
+        error.status = HTTPStatus.FORBIDDEN
+        raise error
+
+    monkeypatch.setattr(workload, "read_hosts", forbid)
+    monkeypatch.setattr(rounds._authorities, "authority", lambda _: None)
+    rounds.add(workload)
+    problems = set()
+    for _ in range(2):
+        assert not rounds.maintain(workload, full=True)
+        problems.add(rounds.problem(workload))
+    [problem] = problems
+    assert problem is not None
+    refused = "DELETE /apis/certificates.k8s.io/v1/certificatesigningrequests"
+    assert problem.message == (
+        f"the workload cluster forbids {refused}: apply workload-rbac.yaml there"
+    )
+
+
 def test_replicas_share_only_with_the_same_policies_and_infrastructure_groups(
     workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
