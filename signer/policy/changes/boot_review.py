@@ -256,7 +256,7 @@ def _values_of(measured: MeasuredValues) -> Sequence[Value]:
         *(
             Value((bank, index), digest)
             for bank, by_index in sorted(measured.pcrs.items())
-            for index, digest in sorted(by_index.items(), key=lambda item: int(item[0]))
+            for index, digest in sorted(by_index.items(), key=_place)
         ),
         *(
             Value((name,), digest)
@@ -264,6 +264,11 @@ def _values_of(measured: MeasuredValues) -> Sequence[Value]:
             for digest in sorted(each)
         ),
     ]
+
+
+def _place(item: tuple[str, str]) -> tuple[int, str]:
+    """Order PCRs by their number. The schema of AttestedNodes accepts any text as a number."""
+    return len(item[0]), item[0]
 
 
 def _lacks(allowed: frozenset[str] | None, ended: frozenset[str], value: Value) -> bool:

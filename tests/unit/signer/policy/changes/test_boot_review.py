@@ -85,6 +85,13 @@ def test_values_that_count_for_nothing_are_no_group() -> None:
     assert refused_in(recording, [node(measured(NEW))]) == []
 
 
+def test_number_of_a_pcr_that_is_none_stops_no_review() -> None:
+    """The schema of AttestedNodes accepts it, and who wrote one stopped the review of all nodes."""
+    odd = MeasuredValues(pcrs={"sha256": {"x": NEW, "10": NEW, "4": NEW}})
+    [group] = refused_in(reviewed(), [node(odd)])
+    assert group.values == (Value(("sha256", "4"), NEW),)
+
+
 def test_accepted_group_is_allowed_and_the_policy_that_was_read_is_unchanged() -> None:
     before = reviewed()
     [group] = refused_in(before, [node(measured(NEW))])
