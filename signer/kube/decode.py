@@ -9,6 +9,7 @@ never sends one.
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import lru_cache
 from threading import Lock
 from typing import Annotated, Any, Final, TypeVar
 
@@ -84,6 +85,15 @@ def object_key(source: Source) -> str:
 def texts(values: list[str | None] | None) -> tuple[str, ...]:
     """Return the texts of a list that are not empty."""
     return tuple(value for value in values or () if value)
+
+
+@lru_cache(maxsize=1024)
+def shared(text: str) -> str:
+    """Return one value for equal texts of many objects, such as the names of labels.
+
+    `sys.intern` is not bounded: Python 3.12 never frees what a tenant wrote.
+    """
+    return text
 
 
 def _decoder(shape: type[T]) -> msgspec.json.Decoder[T]:

@@ -4,7 +4,6 @@ Source: Cluster API's api/core/v1beta1 and v1beta2. Where they differ, both form
 """
 
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -36,6 +35,7 @@ from signer.kube.decode import (
     Text,
     Time,
     decode,
+    shared,
     texts,
 )
 from signer.model import Address, ClusterKey, Machine, shared_cluster_key
@@ -221,10 +221,10 @@ def read_machine(source: Source) -> MachineObject:
         created=metadata.creation_timestamp,
         deleting=metadata.deletion_timestamp is not None,
         bootstrap_ready=status.is_ready,
-        addresses=tuple(Address(type=sys.intern(a.type), address=a.address) for a in addresses),
+        addresses=tuple(Address(type=shared(a.type), address=a.address) for a in addresses),
         host_names=tuple({canonical_name(a.address): None for a in addresses}),
         node_ref=(status.node_ref.name or None) if status.node_ref else None,
-        labels={sys.intern(k): sys.intern(v) for k, v in (metadata.labels or {}).items()},
+        labels={shared(k): shared(v) for k, v in (metadata.labels or {}).items()},
         registered_keys=registered_keys,
         vm_id=vm_id.lower() if vm_id is not None else None,
         infrastructure=build_reference(spec.infrastructure_ref, cluster.namespace),

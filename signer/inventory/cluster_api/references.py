@@ -1,7 +1,6 @@
 """What Machines and Clusters refer to: infrastructure objects, and KubeadmConfigs."""
 
 import re
-import sys
 from dataclasses import dataclass
 from typing import Annotated, Final
 
@@ -10,7 +9,7 @@ import msgspec
 from common.names import ENDORSEMENT_KEY_ANNOTATION
 from signer.inventory.cluster_api.key_annotation import KeyAnnotation, read_key_annotation
 from signer.inventory.kinds import KUBEADM_CONFIG
-from signer.kube.decode import Fields, MaybeText, Source, Text, decode
+from signer.kube.decode import Fields, MaybeText, Source, Text, decode, shared
 
 UNKNOWN_TOKEN: Final = ""
 """In place of the ID of a token that should exist and is not known. No requester has this ID."""
@@ -135,8 +134,8 @@ def build_reference(reference: ReferenceFields | None, namespace: str) -> Refere
     group = reference.api_group or (reference.api_version or "").partition("/")[0]
     if not reference.kind or not reference.name or not group:
         return None
-    kind = sys.intern(reference.kind)
-    return Reference(group=sys.intern(group), kind=kind, namespace=namespace, name=reference.name)
+    kind = shared(reference.kind)
+    return Reference(group=shared(group), kind=kind, namespace=namespace, name=reference.name)
 
 
 def is_kubeadm_config(reference: Reference) -> bool:

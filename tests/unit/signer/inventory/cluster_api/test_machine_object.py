@@ -1,6 +1,7 @@
 """Machines, pools and what they refer to, in both versions of Cluster API."""
 
 import json
+import sys
 from datetime import UTC, datetime
 from typing import Any
 
@@ -87,6 +88,21 @@ def test_condition_of_the_signer_is_read_where_it_is_written(*, old: bool) -> No
     body["status"] |= {"v1beta2": {"conditions": conditions}} if old else {"conditions": conditions}
     read = read_machine(body).attested
     assert read == AttestedCondition("False", "MachineNotFound", "2026-11-22T12:00:00Z")
+
+
+def test_no_text_that_a_tenant_wrote_is_interned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.12 never freed it: each change of a label took memory, without any budget."""
+    interned: list[str] = []
+
+    def intern(text: str) -> str:
+        interned.append(text)
+        return text
+
+    monkeypatch.setattr(sys, "intern", intern)
+    body = machine()
+    body["metadata"]["labels"] = {"rack": "a"}
+    assert read_machine(body).labels == {"rack": "a"}
+    assert interned == []
 
 
 def test_node_ref_and_deletion_are_read() -> None:
