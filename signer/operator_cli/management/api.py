@@ -7,10 +7,12 @@ connects without a credential, so `connect` checks that there is one.
 
 import json
 import logging
+import re
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from http import HTTPStatus
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -19,6 +21,11 @@ import urllib3
 from kubernetes.client import ApiClient, Configuration
 from kubernetes.client.exceptions import ApiException
 from kubernetes.config import ConfigException, load_kube_config
+from kubernetes.config.kube_config import (
+    ENV_KUBECONFIG_PATH_SEPARATOR,
+    KUBE_CONFIG_DEFAULT_LOCATION,
+)
+from yaml import YAMLError
 
 from common.errors import ApiServerUnavailable
 from signer.kube.decode import Json, read_as
@@ -32,8 +39,13 @@ _ANONYMOUS: Final = "system:anonymous"
 _TIMEOUT: Final = (10.0, 60.0)
 """Seconds to connect, and for the next byte of an answer."""
 _NO_QUERY: Final[Mapping[str, str]] = MappingProxyType({})
+_NAME_KUBECONFIG: Final = (
+    "name a kubeconfig with --kubeconfig or KUBECONFIG, a context with --context"
+)
 _JSON: Final = "application/json"
 _MERGE_PATCH: Final = "application/merge-patch+json"
+_CONNECTION: Final = re.compile(r"^HTTPS?Connection(?:Pool)?\([^)]*\): ")
+"""What urllib3 writes before the reason."""
 _SELF_REVIEW: Final = Resource(
     "authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews", namespaced=False
 )
@@ -98,7 +110,14 @@ class ManagementApi:
     def username(self) -> str:
         """The user that the API server recognizes by the credential."""
         path, body = _SELF_REVIEW.collection_path(), _SELF_REVIEW.manifest()
-        review = json.loads(self._call("POST", path, {}, body=body, accepted=(201,)).content)
+        response = self._call("POST", path, {}, body=body, accepted=(201, 404))
+        if not response.succeeded:
+            raise ServerUnavailable(
+                f"{self.server} must be the API server of a supported Kubernetes release: it has no"
+                " SelfSubjectReview",
+                hint="check the server of the kubeconfig's context",
+            )
+        review = json.loads(response.content)
         return str(review["status"]["userInfo"].get("username", ""))
 
     def _write(
@@ -146,9 +165,9 @@ class ManagementApi:
         return Response(status=answer.status, content=content)
 
     def _unreachable(self, error: Exception) -> ServerUnavailable:
-        reason = " ".join(str(getattr(error, "reason", None) or error).split())
+        reason = _one_line(getattr(error, "reason", None) or error)
         return ServerUnavailable(
-            f"the API server {self.server} cannot be reached: {reason[:300]}",
+            f"the API server {self.server} cannot be reached: {_CONNECTION.sub('', reason)[:300]}",
             hint="check the server, the proxy and the CA of the kubeconfig's context",
         )
 
@@ -160,23 +179,28 @@ def connect(kubeconfig: str | None, context: str | None, user: str | None = None
     `user`, requests are made as this user, if RBAC allows the credential to impersonate it. Raises
     `ServerUnavailable`: the kubeconfig has no usable credential, or the server does not answer.
     """
+    files = kubeconfig or KUBE_CONFIG_DEFAULT_LOCATION
+    _require_file(files)
     configuration = Configuration()
     # A redirect would send the credential elsewhere; a retry hides an outage.
     configuration.retries = False
     with _logged_errors() as errors:
         try:
             load_kube_config(  # type: ignore[no-untyped-call]
-                config_file=kubeconfig,
+                config_file=files,
                 context=context,
                 client_configuration=configuration,
                 persist_config=False,
             )
-        except (ConfigException, OSError, ValueError, KeyError, TypeError) as error:
-            raise ServerUnavailable(
-                f"the kubeconfig {kubeconfig or 'of this user'} cannot be used: {error}",
-                hint="name a kubeconfig with --kubeconfig or KUBECONFIG, a context with --context",
-            ) from error
+        except (ConfigException, OSError, ValueError, YAMLError) as error:
+            message = f"the kubeconfig {files} cannot be used: {_one_line(error)}"
+            raise ServerUnavailable(message, hint=_NAME_KUBECONFIG) from error
+        except (LookupError, TypeError, AttributeError) as error:
+            message = f"the kubeconfig {files} must have clusters, users and contexts"
+            raise ServerUnavailable(message, hint=_NAME_KUBECONFIG) from error
     _require_credential(configuration, errors)
+    # The kubeconfig asks for it with insecure-skip-tls-verify.
+    urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     client = ApiClient(configuration)
     if user is not None:
         client.set_default_header("Impersonate-User", user)  # type: ignore[no-untyped-call]
@@ -187,6 +211,15 @@ def connect(kubeconfig: str | None, context: str | None, user: str | None = None
             hint="log in again, or choose another context with --context",
         )
     return api
+
+
+def _require_file(files: str) -> None:
+    """Raise unless one of the files exists; the loader ignores those that do not."""
+    paths = filter(None, files.split(ENV_KUBECONFIG_PATH_SEPARATOR))
+    if not any(Path(path).expanduser().exists() for path in paths):
+        raise ServerUnavailable(
+            f"the kubeconfig {files or 'in KUBECONFIG'} does not exist", hint=_NAME_KUBECONFIG
+        )
 
 
 def _require_credential(configuration: Configuration, errors: list[str]) -> None:
@@ -221,7 +254,8 @@ def _unexpected_status(method: str, path: str, status: int, content: bytes) -> E
     match status:
         case HTTPStatus.UNAUTHORIZED:
             return ServerUnavailable(
-                "the API server does not accept the credential (401)", hint="log in again"
+                "the API server does not accept the credential (401)",
+                hint="log in again, or choose another context with --context",
             )
         case HTTPStatus.FORBIDDEN:
             return ServerUnavailable(
@@ -236,7 +270,16 @@ def _unexpected_status(method: str, path: str, status: int, content: bytes) -> E
         case HTTPStatus.BAD_REQUEST | HTTPStatus.UNPROCESSABLE_ENTITY:
             return Rejected(f"the API server rejects the object: {message}")
         case _:
-            return ServerUnavailable(f"{where}: the API server answered {status}: {message}")
+            return ServerUnavailable(
+                f"{where}: the API server answered {status}: {message}",
+                hint="run the command again; if the answer stays the same, check that the server of"
+                " the kubeconfig's context is the API server of the management cluster, and its"
+                " log",
+            )
+
+
+def _one_line(error: object) -> str:
+    return " ".join(str(error).split())
 
 
 def _message(content: bytes) -> str:

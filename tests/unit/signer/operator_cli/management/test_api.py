@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,7 @@ def test_dry_run_lets_the_server_check_each_write(tmp_path: Path) -> None:
         (404, Rejected, "not found: GET /apis/x"),
         (422, Rejected, "rejects the object: no"),
         (500, ServerUnavailable, "answered 500: no"),
+        (200, ServerUnavailable, "answered 200: no"),
     ],
 )
 def test_status_becomes_an_error_with_a_next_step(
@@ -90,9 +92,10 @@ def test_status_becomes_an_error_with_a_next_step(
 ) -> None:
     with (
         served(give({"message": "no"}, status), tmp_path) as (_, file),
-        pytest.raises(error, match=message),
+        pytest.raises(error, match=message) as raised,
     ):
-        api_of(file).get("/apis/x")
+        api_of(file).get("/apis/x", accepted=())
+    assert raised.value.hint or status == HTTPStatus.UNPROCESSABLE_ENTITY
 
 
 def test_redirect_is_not_followed(tmp_path: Path) -> None:
@@ -137,10 +140,47 @@ def test_anonymous_user_is_an_error(tmp_path: Path) -> None:
             api_of(file)
 
 
-def test_missing_kubeconfig_names_the_flags(tmp_path: Path) -> None:
-    with pytest.raises(ServerUnavailable, match="cannot be used") as error:
-        connect(str(tmp_path / "none"), None)
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "does not exist"),
+        ("", "is empty"),
+        ("clusters: [", "cannot be used: while parsing"),
+        ("text", "must have clusters, users and contexts"),
+        ("[]", "must have clusters, users and contexts"),
+        ("clusters: []", "cannot be used: .* current-context"),
+    ],
+)
+def test_unusable_kubeconfig_is_named_in_one_line(
+    tmp_path: Path, content: str | None, message: str
+) -> None:
+    """YAML that cannot be parsed, and a list, ended with a traceback."""
+    file = tmp_path / "kubeconfig"
+    if content is not None:
+        file.write_text(content, encoding="utf-8")
+    with pytest.raises(ServerUnavailable, match=message) as error:
+        api_of(file)
+    assert str(file) in error.value.message
+    assert "\n" not in error.value.message
     assert "--kubeconfig" in error.value.hint
+
+
+def test_skipped_verification_of_the_server_prints_no_warning(tmp_path: Path) -> None:
+    """Python printed a warning with a line of a library; tests turn warnings into errors."""
+    with served(give({}), tmp_path) as (_, file):
+        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+        del document["clusters"][0]["cluster"]["certificate-authority-data"]
+        document["clusters"][0]["cluster"]["insecure-skip-tls-verify"] = True
+        file.write_text(yaml.safe_dump(document), encoding="utf-8")
+        assert api_of(file).username == "alice"
+
+
+def test_server_without_self_review_is_no_api_server(tmp_path: Path) -> None:
+    """`doctor` told the operator to run `doctor`, and ended with the status of a problem."""
+    with served(give({}), tmp_path) as (server, file):
+        server.handler = give({}, 404)
+        with pytest.raises(ServerUnavailable, match="must be the API server of a supported"):
+            api_of(file)
 
 
 def test_list_reads_all_pages(tmp_path: Path) -> None:
