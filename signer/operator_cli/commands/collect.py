@@ -27,6 +27,7 @@ from signer.kube.transport.client import ApiClient
 from signer.operator_cli.collection import allowed_fields as allowed
 from signer.operator_cli.collection.archive import Archive
 from signer.operator_cli.errors import EXIT_OK, EXIT_UNDECIDED, CommandError, InputInvalid
+from signer.operator_cli.management.api import ManagementApi
 from signer.operator_cli.session import Session
 from signer.operator_cli.workloads.workload_reader import (
     Unreachable,
@@ -44,8 +45,10 @@ _LOG_LINES: Final = {"tailLines": "2000", "limitBytes": str(4 << 20)}
 def run(session: Session) -> int:
     """Write the archive; the exit status says whether everything could be read."""
     path = session.arguments.file or Path(f"node-attestation-{session.now:%Y%m%dT%H%M%SZ}.tar.gz")
+    if path.exists():
+        raise InputInvalid(f"{path} exists; the archive must be a new file")
     archive = Archive(session.now)
-    collector = _Collector(session, archive)
+    collector = _Collector(session, session.api, archive)
     with session.progress("reading the management cluster"):
         collector.read_versions()
         collector.read_objects()
@@ -64,20 +67,21 @@ class _Collector:
     """Reads objects into the archive. What cannot be read is a warning and a line of MANIFEST."""
 
     session: Session
+    api: ManagementApi
     archive: Archive
     is_incomplete: bool = False
 
     def read_versions(self) -> None:
         """Add the versions of this program and of the API server."""
         with self._reading("versions.json", "version of the API server"):
-            server = self.session.api.get("/version").read(read_as(Body))
+            server = self.api.get("/version").read(read_as(Body))
             versions = {"program": version("node-attestation"), "server": server["gitVersion"]}
             fields = dict.fromkeys(versions, allowed.VERSION)
             self.archive.add("versions.json", "versions", [versions], fields)
 
     def read_objects(self) -> None:
         """Add the objects of this project and of Cluster API, with the signer's Events."""
-        arguments, api = self.session.arguments, self.session.api
+        arguments, api = self.session.arguments, self.api
         namespace = arguments.cluster.namespace if arguments.cluster else arguments.namespace
 
         def listing(resource: Resource | None) -> Sequence[Body]:
@@ -97,7 +101,7 @@ class _Collector:
 
     def read_signer(self) -> None:
         """Add Leases and Pods of the signer, and the log and metrics of each Pod."""
-        api, namespace = self.session.api, self.session.arguments.signer_namespace
+        api, namespace = self.api, self.session.arguments.signer_namespace
         leases, pods = LEASES.collection_path(namespace), PODS.collection_path(namespace)
         query = {"labelSelector": SETTINGS_LABEL}
         self._add("leases", allowed.LEASE, lambda: api.list_objects(leases, query))
@@ -124,7 +128,7 @@ class _Collector:
                 self.archive.add(name, "requests", result, allowed.CSR)
 
     def _read_pod(self, pod: Body, name: str, namespace: str) -> None:
-        api, file = self.session.api, f"pods/{name}"
+        api, file = self.api, f"pods/{name}"
         with self._reading(f"{file}/log.json", "log lines"):
             log = PODS.object_path(name, namespace, subresource="log")
             text = api.get(log, _LOG_LINES).content.decode(errors="replace")

@@ -11,6 +11,8 @@ import pytest
 
 from signer.kube.transport.client import Request
 from signer.operator_cli.commands import collect
+from signer.operator_cli.errors import InputInvalid, ServerUnavailable
+from signer.operator_cli.management.api import ManagementApi
 from signer.operator_cli.session import Session
 from tests.builders.operator_snapshot import snapshot
 from tests.fakes.cluster import FakeCluster
@@ -90,3 +92,27 @@ def test_what_cannot_be_read_is_named_and_its_reason_is_not_in_the_archive(
     assert "pods/signer-1/log.json is missing: permission is missing" in complaint
     assert "pods/signer-1/log.json  missing: log lines cannot be read\n" in files["MANIFEST"]
     assert "marker" not in str(files)
+
+
+def test_existing_file_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    """It was refused at the end, after minutes in a large installation."""
+    path, management = tmp_path / "report.tar.gz", FakeCluster()
+    path.touch()
+    console = Console(management, {"file": path})
+    with pytest.raises(InputInvalid, match="the archive must be a new file"):
+        collect.run(console.session())
+    assert management.requests == []
+
+
+def test_missing_connection_is_the_only_message(tmp_path: Path) -> None:
+    """A warning said before that `versions.json` is missing."""
+    console = Console(FakeCluster(), {"file": tmp_path / "report.tar.gz"})
+    session = console.session()
+
+    def refuse() -> ManagementApi:
+        raise ServerUnavailable("no connection")
+
+    session.connect = refuse
+    with pytest.raises(ServerUnavailable, match="no connection"):
+        collect.run(session)
+    assert console.complaint == ""
