@@ -4,11 +4,13 @@ Imports nothing heavy: shell completion builds the parser at each press of the t
 """
 
 import argparse
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
+from signer.operator_cli.errors import EXIT_MISUSED
 from signer.settings.flags import add_command, add_learn_flags, add_version, parse_cluster_key
 
 PROGRAM: Final = "kubectl-attestation"
@@ -58,7 +60,11 @@ _Adder = Callable[[argparse.ArgumentParser], None]
 
 def parse_arguments(arguments: Sequence[str], program: str = PROGRAM) -> argparse.Namespace:
     """Parse a command line; exit with a message for a wrong one, and with a text for --help."""
-    return build_parser(program).parse_args(arguments)
+    parser = build_parser(program)
+    if not arguments:
+        parser.print_help(sys.stderr)
+        raise SystemExit(EXIT_MISUSED)
+    return parser.parse_args(arguments)
 
 
 def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
@@ -269,7 +275,7 @@ def _add_signer_namespace(command: argparse.ArgumentParser) -> None:
 
 
 def _add_policy(command: argparse.ArgumentParser) -> None:
-    actions = command.add_subparsers(dest="action", required=True, metavar="ACTION")
+    actions = command.add_subparsers(dest="action", required=True)
     what = "read policies as the signer does, and compare them with the Clusters"
     check = actions.add_parser("check", help=what, description=f"{what[0].upper()}{what[1:]}.")
     _add_read_flags(check)
@@ -287,7 +293,7 @@ def _add_policy(command: argparse.ArgumentParser) -> None:
 
 
 def _add_pcrs(command: argparse.ArgumentParser) -> None:
-    actions = command.add_subparsers(dest="action", required=True, metavar="ACTION")
+    actions = command.add_subparsers(dest="action", required=True)
     what = "group the nodes whose boot their policy does not allow, and list values of no node"
     review = actions.add_parser("review", help=what, description=f"{what[0].upper()}{what[1:]}.")
     _add_connection(review)

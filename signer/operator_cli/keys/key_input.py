@@ -103,6 +103,11 @@ def read_key(argument: str, stdin: TextIO) -> PublicEndorsementKey:
         raise InputInvalid(f"{argument}: must have 64 hexadecimal digits after {_DIGEST_PREFIX}")
     if argument == "-":
         return parse_key(stdin.read(_MAX_KEY_FILE), "standard input")
+    if not Path(argument).exists():
+        raise InputInvalid(
+            f"the key {argument} must be sha256:HEX with 64 digits, an existing file, or -",
+            hint="give what `kubelet-authenticator-tpm endorsement-key` prints on the node",
+        )
     return parse_key(read_text(Path(argument)), argument)
 
 

@@ -125,3 +125,16 @@ def test_mistyped_command_is_named(capsys: pytest.CaptureFixture[str]) -> None:
         command_parser.parse_arguments(["regsiter"])
     assert ended.value.code == 2
     assert "invalid choice: 'regsiter'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "listed"), [([], "list the Clusters"), (["pcrs"], "{review,accept,withdraw,import}")]
+)
+def test_missing_command_lists_the_commands(
+    words: list[str], listed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It said only that COMMAND is required."""
+    with pytest.raises(SystemExit) as ended:
+        command_parser.parse_arguments(words)
+    assert ended.value.code == 2
+    assert listed in capsys.readouterr().err
