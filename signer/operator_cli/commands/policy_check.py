@@ -60,8 +60,8 @@ def _choose(session: Session, policies: PolicySet, cluster: ClusterObject) -> Po
         return policies.for_cluster(key, cluster.labels)
     except AttestationError as error:
         session.warn(
-            f"Cluster {key} gets no certificate: {error.reason}: {error.message}"
-            + (f": {error.detail}" if error.detail else "")
+            f"with these policies, Cluster {key} gets no certificate:"
+            f" {error.reason}: {error.message}" + (f": {error.detail}" if error.detail else "")
         )
         return None
 

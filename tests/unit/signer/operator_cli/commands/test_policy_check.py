@@ -17,8 +17,8 @@ from tests.fakes.management_api import Console
 UNUSED = "is for no opted-in Cluster: check its selector and the opt-in"
 CONFLICT = "other policies are also for team-a/c1: change all but one"
 WARNING = (
-    "warning: Cluster team-a/c1 gets no certificate: PolicyConflict: several policies select this"
-    " Cluster: policy-1, policy-2\n"
+    "warning: with these policies, Cluster team-a/c1 gets no certificate: PolicyConflict: several"
+    " policies select this Cluster: policy-1, policy-2\n"
 )
 C1 = {"clusterRef": {"namespace": "team-a", "name": "c1"}}
 TEAM_A = {"clusterSelector": {"namespaces": ["team-a"]}}
@@ -44,7 +44,10 @@ def test_problem_of_a_policy_is_named(
     problems: list[str | None],
     warning: str,
 ) -> None:
-    """Policies in conflict were reported as policies for no Cluster."""
+    """Policies in conflict were reported as policies for no Cluster.
+
+    And a Cluster was said to get no certificate, while the signer served it with other policies.
+    """
     opted = SimpleNamespace(opted_in=lambda: [CLUSTER])
     monkeypatch.setattr(Session, "snapshot", lambda _: opted)
     file = tmp_path / "policies.yaml"
