@@ -31,7 +31,8 @@ class Finding:
     def document(self) -> dict[str, str]:
         """Return the finding for the output."""
         fields = asdict(self)
-        return {**fields, "result": self.result.value, "nextStep": fields.pop("next_step")}
+        step = fields.pop("next_step")
+        return {**fields, "result": self.result.value, "nextStep": step}
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from signer.inventory.cluster_api.cluster import (
     read_cluster,
 )
 from signer.operator_cli.checks import management_checks, workload_checks
-from signer.operator_cli.checks.findings import Finding, FindingResult, exit_status
+from signer.operator_cli.checks.findings import DoctorCheck, Finding, FindingResult, exit_status
 from signer.operator_cli.checks.workload_checks import (
     check_authority,
     check_opt_in,
@@ -242,6 +242,12 @@ def test_doctor_does_not_advise_to_delete_bindings_that_nodes_need() -> None:
 def test_problem_outranks_what_is_unknown(results: list[FindingResult], status: int) -> None:
     findings = [Finding(result=result, check="c", object="o") for result in results]
     assert exit_status(findings) == status
+
+
+def test_finding_in_json_has_the_names_of_the_other_commands() -> None:
+    """Each finding also had the field `next_step`."""
+    finding = DoctorCheck("opt-in", "team-a/c1").warning("another signer", "kubectl annotate")
+    assert set(finding.document()) == {"result", "check", "object", "message", "nextStep"}
 
 
 def test_cluster_that_does_not_exist_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
