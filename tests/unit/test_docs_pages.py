@@ -1,10 +1,13 @@
 """Pages of the documentation: links, navigation, readers, and references with a row for each."""
 
 import re
+from argparse import _SubParsersAction
 from pathlib import Path
 
 import pytest
 
+from signer.operator_cli.command_parser import COMMANDS as OPERATOR_COMMANDS
+from signer.operator_cli.command_parser import build_parser as build_operator_parser
 from signer.settings.arguments import parse_arguments as parse_signer_arguments
 from signer.verify.checks import CHECKS
 from tests.harness.documentation import PAGES, ROOT
@@ -75,6 +78,40 @@ def test_every_metric_of_the_signer_has_its_row() -> None:
     page = (ROOT / "docs/reference/metrics.md").read_text(encoding="utf-8")
     rows = set(re.findall(r"`node_attestation(_\w+?)(?:_total)?[`{]", page.replace(": `", "`")))
     assert rows == metrics
+
+
+def test_every_check_of_doctor_has_its_row() -> None:
+    operator = ROOT / "signer/operator_cli"
+    sources = [*(operator / "checks").glob("*.py"), operator / "commands/doctor.py"]
+    text = "".join(source.read_text(encoding="utf-8") for source in sources)
+    titles = dict(re.findall(r'^(\w+): Final = "(.+)"$', text, re.MULTILINE))
+    arguments = re.findall(r'DoctorCheck\((?:"([^"]+)"|(\w+)), ', text)
+    checks = {title or titles[name] for title, name in arguments}
+    _, _, page = (ROOT / "docs/operator-cli.md").read_text().partition("| check | problem |\n")
+    assert set(re.findall(r"^\| ([^|`]+) \|", page.partition("\n\n")[0], re.MULTILINE)) == checks
+
+
+def test_every_command_that_reads_leases_names_the_permission() -> None:
+    reading = {
+        name
+        for name in OPERATOR_COMMANDS
+        for words in ([name], [name, "check"], [name, "review"])
+        if "--signer-namespace" in flags_of(words)
+    }
+    page = (ROOT / "docs/operator-cli.md").read_text(encoding="utf-8")
+    [row] = re.findall(r"^\| (.+) \| `list` on Leases in ", page, re.MULTILINE)
+    assert set(re.findall("`(.+?)`", row)) == reading
+
+
+def flags_of(words: list[str]) -> set[str]:
+    """Return the flags of a command of operators; none if there is no such command."""
+    parser = build_operator_parser()
+    for word in words:
+        choices = [a.choices for a in parser._actions if isinstance(a, _SubParsersAction)]
+        if not choices or word not in choices[0]:
+            return set()
+        parser = choices[0][word]
+    return {option for action in parser._actions for option in action.option_strings}
 
 
 def test_sizes_are_those_that_were_measured() -> None:
