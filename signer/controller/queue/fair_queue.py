@@ -18,6 +18,7 @@ of a tenant.
 A cluster whose calls hang is limited further, by its circuit breaker.
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -67,9 +68,12 @@ class FairQueue:
         self._turns: Turns[_Clusters] = Turns(workers, OrderedDict)
         self._breakers: dict[ClusterKey, CircuitBreaker] = {}
         """Those that differ from a new one."""
+        self._blocked_until: dict[str, float] = {}
+        """Tenants of whom no item may start, whatever the others do, and until when."""
 
     def push(self, item: Item) -> None:
         """Make an item ready; one that is ready already keeps its place."""
+        self._blocked_until.pop(item.cluster.namespace, None)
         clusters = self._turns.waiting(item.cluster.namespace)
         cluster = clusters.setdefault(item.cluster, _Cluster())
         requesters = cluster.kinds.setdefault(item.kind, OrderedDict())
@@ -82,6 +86,7 @@ class FairQueue:
         if item in cluster.kinds.get(item.kind, _Requesters()).get(item.requester, ()):
             self._remove(item, cluster)
             self._forget_idle(item.cluster, clusters)
+        self._blocked_until.pop(item.cluster.namespace, None)
         self._turns.forget_idle(item.cluster.namespace)
 
     def has_next(self, now: float) -> bool:
@@ -108,12 +113,14 @@ class FairQueue:
         clusters = self._turns.waiting(item.cluster.namespace)
         clusters[item.cluster].busy -= 1
         self._forget_idle(item.cluster, clusters)
+        self._blocked_until.pop(item.cluster.namespace, None)
         self._turns.release(item.cluster.namespace)
 
     def record_call(self, cluster: ClusterKey, *, slow: bool, now: float) -> CircuitBreaker | None:
         """Count a call to a cluster's API server; return its breaker if the call opened it."""
         breaker = self._breakers.get(cluster) or CircuitBreaker()
         opened = breaker.record(failed=slow, now=now)
+        self._blocked_until.pop(cluster.namespace, None)
         self._breakers[cluster] = breaker
         if breaker.is_pristine:
             del self._breakers[cluster]
@@ -122,6 +129,7 @@ class FairQueue:
     def reset_breaker(self, cluster: ClusterKey) -> None:
         """Replace the circuit breaker of a cluster by a new one, which is closed."""
         self._breakers.pop(cluster, None)
+        self._blocked_until.pop(cluster.namespace, None)
 
     def open_breakers(self, now: float) -> Iterator[ClusterKey]:
         """Yield the clusters whose circuit breaker is open or half-open."""
@@ -134,18 +142,34 @@ class FairQueue:
         return dict(self._turns.busy)
 
     def _next(self, now: float) -> Item | None:
-        for _, clusters in self._turns.next():
-            for key, cluster in clusters.items():
-                if cluster.kinds and self._may_start(key, cluster, now):
-                    requesters = next(iter(cluster.kinds.values()))
-                    return next(iter(next(iter(requesters.values()))))
+        for tenant, clusters in self._turns.next():
+            if now >= self._blocked_until.get(tenant, now):
+                item = self._next_of_tenant(tenant, clusters, now)
+                if item is not None:
+                    return item
         return None
 
-    def _may_start(self, key: ClusterKey, cluster: _Cluster, now: float) -> bool:
-        breaker = self._breakers.get(key)
-        most = self._per_cluster if breaker is None else breaker.max_workers(self._per_cluster, now)
-        held = self._turns.busy[key.namespace] + cluster.busy
-        return cluster.busy < most and held < self._turns.free
+    def _next_of_tenant(self, tenant: str, clusters: _Clusters, now: float) -> Item | None:
+        """Return the item of a tenant whose turn it is; note how long the tenant has none.
+
+        Otherwise each item of any tenant would cost a look at hundreds of silent clusters.
+        """
+        until = math.inf
+        for key, cluster in clusters.items():
+            if not cluster.kinds:
+                continue
+            breaker, most = self._breakers.get(key), self._per_cluster
+            if breaker is not None:
+                most = breaker.max_workers(most, now)
+            if cluster.busy < most:
+                if self._turns.busy[tenant] + cluster.busy < self._turns.free:
+                    requesters = next(iter(cluster.kinds.values()))
+                    return next(iter(next(iter(requesters.values()))))
+                until = now
+            elif breaker is not None and breaker.state(now) is BreakerState.OPEN:
+                until = min(until, breaker.retry_at)
+        self._blocked_until[tenant] = until
+        return None
 
     @staticmethod
     def _remove(item: Item, cluster: _Cluster) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from signer.controller.queue.fair_queue import FairQueue, Item
 from signer.controller.workers import MAX_WORKERS_PER_CLUSTER, WORKERS
+from signer.fairness.circuit_breaker import BreakerState, CircuitBreaker
 from signer.model import ClusterKey
 from signer.verify.answer import CHALLENGE_MAX_AGE
 
@@ -127,6 +128,32 @@ def test_a_silent_cluster_gets_one_probing_worker_after_three_slow_calls() -> No
     turns.queue.release(probe)
     turns.queue.record_call(BLUE, slow=False, now=turns.now)
     assert len(turns.pop_all()) == MAX_WORKERS_PER_CLUSTER
+
+
+def test_silent_clusters_of_one_tenant_are_not_looked_at_for_each_item_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each step of each item took 0.7 ms more while 500 circuit breakers of a tenant were open."""
+    turns, looks = Turns(), Counter[str]()
+    silent = hanging("silent", clusters=500)
+    for each in silent:
+        for _ in range(3):
+            turns.queue.record_call(each.cluster, slow=True, now=turns.now)
+    turns.push(*silent)
+    state = CircuitBreaker.state
+
+    def count(breaker: CircuitBreaker, now: float) -> BreakerState:
+        looks["state"] += 1
+        return state(breaker, now)
+
+    assert turns.names() == []
+    monkeypatch.setattr(CircuitBreaker, "state", count)
+    for n in range(10):
+        turns.push(item(str(n), cluster=OTHER))
+    assert len(turns.names()) == 10
+    assert not looks
+    turns.now = 2.0
+    assert len(turns.names()) > 1, "the breakers are half-open"
 
 
 def test_a_discarded_item_leaves_no_state() -> None:
