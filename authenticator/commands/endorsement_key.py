@@ -12,7 +12,7 @@ from authenticator import wiring
 from authenticator.clock import SystemClock
 from authenticator.commands.run import EXIT_RETRY, CommandContext, watchdog
 from authenticator.config.settings import Settings
-from authenticator.errors import ConfigurationInvalid, TpmFailed
+from authenticator.errors import TpmFailed
 from authenticator.model import Deadline
 from authenticator.tpm.device import DeviceEndorsementKey
 from authenticator.tpm.nv_certificates import certificate_der
@@ -88,9 +88,7 @@ def manifest(document: Document, settings: Settings, cluster: str | None) -> Doc
     """
     spec: Document = {"publicKey": document["publicKey"]}
     if cluster is not None:
-        namespace, slash, name = cluster.partition("/")
-        if not slash or not namespace or not name:
-            raise ConfigurationInvalid("--cluster must be NAMESPACE/NAME")
+        namespace, _, name = cluster.partition("/")
         spec["registeredFor"] = [
             {
                 "clusterNamespace": namespace,

@@ -192,6 +192,13 @@ def _is_json(value: str) -> bool:
     return value == "json"
 
 
+def _parse_cluster(text: str) -> str:
+    namespace, _, name = text.partition("/")
+    if not namespace or not name or "/" in name:
+        raise argparse.ArgumentTypeError("must be NAMESPACE/NAME")
+    return text
+
+
 def _add_endorsement_key(parser: argparse.ArgumentParser) -> None:
     _add_output(parser)
     parser.add_argument(
@@ -199,6 +206,7 @@ def _add_endorsement_key(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--cluster",
+        type=_parse_cluster,
         metavar="NAMESPACE/NAME",
         help="with --manifest: the Cluster to register the key of this machine for",
     )

@@ -6,6 +6,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from authenticator.commands import endorsement_key
+from authenticator.config.command_line import parse_arguments
 from authenticator.config.settings import resolve
 from authenticator.errors import ConfigurationInvalid, TpmFailed
 from authenticator.tpm.device import DeviceEndorsementKey
@@ -57,12 +58,11 @@ def test_manifest_registers_the_machine_for_its_cluster() -> None:
     assert "registeredFor" not in endorsement_key.manifest(document, settings, None)["spec"]
 
 
-@pytest.mark.parametrize("cluster", ["c", "/c", "ns/"])
-def test_cluster_without_namespace_is_refused(cluster: str) -> None:
-    document = endorsement_key.collect(FakeTpm().endorsement_key())
-    settings = resolve({"nodeName": "worker-1", "providerID": "test:///1"}, {}, "x")
-    with pytest.raises(ConfigurationInvalid, match="NAMESPACE/NAME"):
-        endorsement_key.manifest(document, settings, cluster)
+@pytest.mark.parametrize("cluster", ["c", "/c", "ns/", "ns/c/d"])
+def test_cluster_without_namespace_is_refused_before_the_tpm_is_opened(cluster: str) -> None:
+    """A TPM may need minutes for its key. And `ns/c/d` was accepted."""
+    with pytest.raises(ConfigurationInvalid, match="--cluster: must be NAMESPACE/NAME"):
+        parse_arguments(["endorsement-key", "--manifest", "--cluster", cluster])
 
 
 def test_unreadable_endorsement_key_is_a_failed_tpm() -> None:
