@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from authenticator.checks.doctor_check import CheckFailed, DoctorContext
+from authenticator.checks.doctor_check import CheckFailed, CheckSkipped, DoctorContext
 from authenticator.config import kubeconfig
 from authenticator.config.exec_info import API_VERSIONS
+from authenticator.errors import KubeconfigUnusable
 from common.formats import strict_yaml
 
 KUBELET_CONFIG: Final = Path("/var/lib/kubelet/config.yaml")
@@ -61,11 +62,14 @@ def _is_absolute(command: object) -> bool:
 
 def check_program(context: DoctorContext) -> str:
     """Check that the program of the kubeconfig can be run."""
-    stanza = kubeconfig.load(context.host_path(context.kubeconfig)).user.get("exec")
-    command = (
-        context.host_path(Path(str(stanza.get("command")))) if isinstance(stanza, dict) else None
-    )
-    if command is None or not os.access(command, os.X_OK):
+    try:
+        stanza = kubeconfig.load(context.host_path(context.kubeconfig)).user.get("exec")
+    except KubeconfigUnusable:
+        stanza = None
+    if not isinstance(stanza, dict):
+        raise CheckSkipped("not checked: the kubeconfig does not run this program")
+    command = context.host_path(Path(str(stanza.get("command"))))
+    if not os.access(command, os.X_OK):
         raise CheckFailed(f"{command} cannot be run")
     return f"{command} can be run"
 

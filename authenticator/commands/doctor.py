@@ -136,7 +136,7 @@ def _finding(name: str, remedy: str, check: Check, context: DoctorContext) -> Fi
     except AttestationError as error:
         return Finding(check=name, detail=f"{error.reason}: {error.message}", remedy=remedy)
     except CheckSkipped as error:
-        return Finding(check=name, detail=str(error), remedy="correct the settings first")
+        return Finding(check=name, detail=str(error), remedy="correct what is wrong above first")
     except (CheckFailed, OSError) as error:
         return Finding(check=name, detail=str(error), remedy=remedy)
 

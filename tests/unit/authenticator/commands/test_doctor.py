@@ -98,6 +98,16 @@ BREAKS: dict[str, tuple[str, Callable[[HealthyNode], object], str]] = {
         lambda m: (m.root / "etc/kubernetes/kubelet.conf").unlink(),
         "No such file",
     ),
+    "no program in the kubeconfig": (
+        "program",
+        lambda m: m.write("etc/kubernetes/kubelet.conf", m.kubeconfig({"token": "x"})),
+        "not checked: the kubeconfig does not run this program",
+    ),
+    "no kubeconfig for the program": (
+        "program",
+        lambda m: (m.root / "etc/kubernetes/kubelet.conf").unlink(),
+        "not checked: the kubeconfig does not run this program",
+    ),
     "no program": (
         "program",
         lambda m: (m.root / "usr/bin/kubelet-authenticator-tpm").unlink(),
