@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from authenticator.config import invocation
-from authenticator.config.command_line import Arguments, parse_arguments
+from authenticator.config.command_line import PROGRAM, Arguments, parse_arguments
 from authenticator.config.exec_info import parse_exec_info
 from authenticator.config.invocation import Invocation, PluginCall
 from authenticator.config.setting_table import DEFAULT_STATE_DIR
@@ -142,9 +142,15 @@ def compare_with_cache(
 def find_call(parsed: Arguments, environment: bytes | None, clock: Clock) -> PluginCall:
     """Find the call that the kubelet makes. Raises `ExecInfoInvalid`, `KubeconfigUnusable`."""
     cached = _load_or_none(Path(parsed.flags.get("stateDir", DEFAULT_STATE_DIR)), clock)
-    return invocation.find_call(
-        environment, cached, parsed.kubeconfig, explicit=parsed.kubeconfig_explicit
-    )
+    try:
+        return invocation.find_call(
+            environment, cached, parsed.kubeconfig, explicit=parsed.kubeconfig_explicit
+        )
+    except KubeconfigUnusable as error:
+        raise KubeconfigUnusable(
+            f"{error.message}; run {PROGRAM} join if this node has not joined, else"
+            f" {PROGRAM} doctor"
+        ) from error
 
 
 def build_invocation(parsed: Arguments, call: PluginCall) -> Invocation:

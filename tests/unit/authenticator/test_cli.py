@@ -454,6 +454,23 @@ def test_status_without_a_state_directory_is_an_error(node: Node) -> None:
     assert not node.state.exists()
 
 
+def test_status_of_a_file_does_not_say_that_it_will_be_created(node: Node) -> None:
+    node.state.touch()
+    result = node.call("status", "--state-dir", str(node.state), exec_info=False)
+    assert result.returncode == 1
+    assert f"state directory {node.state}: Not a directory" in one_line(result)
+
+
+def test_renew_without_a_kubeconfig_and_a_certificate_names_the_next_step(node: Node) -> None:
+    """It named the missing file only."""
+    result = node.call("renew", "--state-dir", str(node.state), exec_info=False)
+    assert result.returncode == 2
+    assert (
+        "kubelet.conf: No such file or directory; run kubelet-authenticator-tpm join if this node"
+        " has not joined, else kubelet-authenticator-tpm doctor"
+    ) in one_line(result)
+
+
 def test_renew_without_a_kubeconfig_uses_the_cached_call(node: Node) -> None:
     node.store_credential(age_days=1)
     result = node.call("renew", "--state-dir", str(node.state), exec_info=False)
