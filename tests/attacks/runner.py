@@ -10,7 +10,8 @@ signer/verify. In `CsrReconciler.reconcile`, these assertions hold:
 
 - The condition, the annotation and the audit record have the expected reason and check number. No
   certificate is written.
-- No message contains a secret, an expected value or the name of another Cluster.
+- No message contains a secret, an expected value, the detail for operators or the name of another
+  Cluster.
 - No claim is lost. No claim is made, unless another replica has just changed the claims.
 - A valid node of the same scenario still gets its certificate.
 """
@@ -97,6 +98,8 @@ class Attack:
     scenario: Callable[[], Scenario] = Scenario
     claims: Callable[[Scenario], FakeClaimStore] | None = None
     """Returns claims that another replica changes during the reconciliation."""
+    says: str = ""
+    """A part of the message, or of the detail, which only operators see."""
 
     @property
     def check(self) -> str:
@@ -260,22 +263,25 @@ def assert_refused(attack: Attack) -> None:
     if hostile is None:
         hostile = [scenario.offer_csr(), scenario.answer_csr()]
     for csr in [hostile] if isinstance(hostile, Csr) else hostile:
-        _assert_refused_by_function(attack, scenario, csr)
-        _assert_refused_by_reconciler(attack, scenario, csr)
+        error = _assert_refused_by_function(attack, scenario, csr)
+        _assert_refused_by_reconciler(attack, scenario, csr, error.detail)
     good, answer = _valid_case(attack.scenario)
     if _state(scenario) == good:
         assert reconcile_once(scenario, answer).outcome == "issued"
 
 
-def _assert_refused_by_function(attack: Attack, scenario: Scenario, csr: Csr) -> None:
+def _assert_refused_by_function(attack: Attack, scenario: Scenario, csr: Csr) -> AttestationError:
     """Assert that the function that makes the check refuses, in a module that the check names."""
     function, error = _refusing_function(attack, scenario, csr)
+    assert error is not None
     assert type(error) is attack.reason
+    assert attack.says in error.message or attack.says in error.detail
     allowed = _FUNCTIONS[attack.check[:1]] | _FUNCTIONS.get(attack.check, frozenset())
     assert function in allowed
     frames = [frame.f_code.co_filename for frame, _ in walk_tb(error.__traceback__)]
     modules = CHECKS[attack.check].files if attack.check else ("",)
     assert any(frame.endswith(modules) for frame in frames)
+    return error
 
 
 def _refusing_function(
@@ -313,7 +319,9 @@ def _refusing_function(
     return function, None
 
 
-def _assert_refused_by_reconciler(attack: Attack, scenario: Scenario, csr: Csr) -> None:
+def _assert_refused_by_reconciler(
+    attack: Attack, scenario: Scenario, csr: Csr, detail: str
+) -> None:
     before = _state(scenario)
     traces = reconcile_once(scenario, csr, claims=_claims(attack, scenario, csr))
     verdict = (traces.outcome, traces.reason, traces.check)
@@ -324,6 +332,7 @@ def _assert_refused_by_reconciler(attack: Attack, scenario: Scenario, csr: Csr) 
     reported = outcome in {"denied", "failed", "waiting"} or attack.reason.alarm
     _assert_recorded_once(traces, csr, outcome, reported=reported)
     _assert_nothing_disclosed(scenario, traces)
+    assert not detail or detail not in traces.public
     after = _state(scenario)
     assert before.complete_claims() <= after.complete_claims()
     old_caches = scenario.inventory.store is not scenario.store

@@ -6,7 +6,7 @@ is that of the data (go-attestation, docs/event-log-disclosure.md). The TPM work
 cases. The attacker chooses which code runs and which log is sent (Q4).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,20 +21,27 @@ from signer.errors import (
     PcrDigestMismatch,
 )
 from signer.model import Csr
-from tests.attacks.measured_nodes import KERNEL, ROOTKIT, RULES, SELECTION, SHIM, measured
+from tests.attacks.measured_nodes import (
+    KERNEL,
+    ROOTKIT,
+    RULES,
+    SELECTION,
+    SHIM,
+    digests,
+    measured,
+)
 from tests.attacks.runner import Attack, Mutation, Table, assert_issued, assert_refused, attacks
 from tests.builders.event_logs import (
     EV_EFI_ACTION,
     EV_NO_ACTION,
     IMAGE_SECURITY,
+    InOneBank,
     Measured,
     event_1,
-    event_2,
     extended,
     firmware,
     header,
     log_of,
-    separator,
     startup_locality,
     variable,
 )
@@ -49,6 +56,21 @@ def booted(events: Events, logged: Events | None = None) -> Mutation:
     def mutate(scenario: Scenario) -> Csr:
         scenario.pcrs = extended(events, SELECTION)
         scenario.event_log = log_of(events if logged is None else logged)
+        return scenario.answer_csr()
+
+    return mutate
+
+
+def quoted(
+    events: Events, selection: Mapping[str, Sequence[int]], **others: dict[int, bytes]
+) -> Mutation:
+    """Log `events`, and quote the selection, with other values of some PCRs."""
+
+    def mutate(scenario: Scenario) -> Csr:
+        scenario.change_policy("pcrs", selection=selection)
+        values = extended(events, selection)
+        scenario.pcrs = {bank: values[bank] | others.get(bank, {}) for bank in values}
+        scenario.event_log = log_of(events, selection)
         return scenario.answer_csr()
 
     return mutate
@@ -88,10 +110,11 @@ def long_locality() -> Measured:
     return replace(event, data=event.data + b"\0")
 
 
+NINE = {"sha256": (*range(8), 9)}
+TWO_BANKS = dict.fromkeys(("sha256", "sha384"), tuple(range(8)))
 GOOD = log_of(firmware())
-FIRST = event_2(separator(0), ("sha256",))
 OFF = firmware(secure_boot=False)
-ON = firmware()[1]
+ON, PLATFORM_KEY, DATABASE = (firmware()[index] for index in (1, 2, 4))
 LATER = [
     variable("SecureBoot", b"\1"),
     variable("PK", b"platform key"),
@@ -100,19 +123,24 @@ LATER = [
 ]
 
 
-def unquoted(index: int) -> Mutation:
-    """Use a policy with a rule on a PCR that it does not request."""
+def listing(**changes: Any) -> Mutation:  # noqa: ANN401 - fields of EventLogRules
+    """Use a policy that lists other digests."""
 
     def mutate(scenario: Scenario) -> Csr:
-        selection = {"sha256": tuple(i for i in range(8) if i != index)}
-        scenario.change_policy("pcrs", selection=selection)
-        scenario.pcrs = extended(firmware(), selection)
+        scenario.policy = replace(scenario.policy, event_log=replace(RULES, **changes))
         return scenario.answer_csr()
 
     return mutate
 
 
-def with_rules(**changes: Any) -> Callable[[], Scenario]:  # noqa: ANN401 - fields of EventLogRules
+def measured_in_two_banks() -> Scenario:
+    """Join with a quote of two banks."""
+    scenario = measured()
+    quoted(firmware(), TWO_BANKS)(scenario)
+    return scenario
+
+
+def with_rules(**changes: Any) -> Callable[[], Scenario]:  # noqa: ANN401 - as above
     """Join under fewer rules, after a boot without Secure Boot."""
 
     def make() -> Scenario:
@@ -128,10 +156,10 @@ def attack(
     name: str,
     reason: type[AttestationError],
     mutate: Mutation,
-    scenario: Callable[[], Scenario] = measured,
+    says: str = "",
 ) -> Attack:
     """Return an attack."""
-    return Attack(name, reason, mutate, scenario)
+    return Attack(name, reason, mutate, measured, says=says)
 
 
 MALFORMED = [
@@ -165,6 +193,7 @@ MALFORMED = [
         "a header that is measured": GOOD[:4] + b"\4\0\0\0" + GOOD[8:],
         "a header in another PCR": b"\1" + GOOD[1:],
         "a header with a digest": GOOD[:8] + b"\1" + GOOD[9:],
+        "a header that ends early": event_1(EV_NO_ACTION, b"Spec ID Event03\0"),
         "a header with a trailing byte": event_1(EV_NO_ACTION, header(("sha256",))[32:] + b"\0"),
         "SHA-256 of 20 bytes": header(("sha256",)).replace(b"\x0b\0\x20\0", b"\x0b\0\x14\0")
         + raw(0, 4, 1, b"\x0b\0" + bytes(20) + bytes(4)),
@@ -210,9 +239,39 @@ OTHER_BOOTS = [
     attack(
         "no digests of the quoted bank", EventLogMismatch, with_log(log_of(firmware(), ("sha384",)))
     ),
-    attack("a rule on PCR 7, which is not quoted", EventLogMismatch, unquoted(7)),
-    attack("a rule on PCR 4, which is not quoted", EventLogMismatch, unquoted(4)),
+    *(
+        attack(
+            f"a rule on PCR {index}, which is not quoted",
+            EventLogMismatch,
+            quoted(firmware(), {"sha256": tuple(i for i in range(8) if i != index)}),
+        )
+        for index in (4, 7)
+    ),
     attack("digests of SHA-1 alone", EventLogMismatch, with_log(log_of(firmware(), ("sha1",)))),
+    attack(
+        "another value in the second bank",
+        EventLogMismatch,
+        quoted(firmware(), TWO_BANKS, sha384={7: bytes(48)}),
+        "sha384:7",
+    ),
+    *(
+        attack(
+            f"another value of PCR {index}",
+            EventLogMismatch,
+            quoted(firmware(), NINE, sha256={index: bytes(32)}),
+            f"sha256:{index}",
+        )
+        for index in (0, 3, 9)
+    ),
+    *(
+        attack(
+            f"PCR {index} extended without an event",
+            EventLogMismatch,
+            quoted([e for e in firmware() if e.pcr != index], NINE, sha256={index: b"\1" * 32}),
+            f"sha256:{index}",
+        )
+        for index in range(8)
+    ),
 ]
 
 
@@ -331,20 +390,37 @@ BAD_BOOTS = [
         ),
         ("no loader at all", [e for e in firmware() if e not in {SHIM, KERNEL}], None),
     )
+] + [
+    attack(
+        "Secure Boot off in the second bank",
+        EventLogPolicyMismatch,
+        quoted([InOneBank(pcr=7, type=1, data=ON.data), *firmware()[2:]], TWO_BANKS),
+        "does not contain the measured Secure Boot variable",
+    ),
+    attack(
+        "the database for the platform key",
+        EventLogPolicyMismatch,
+        listing(platform_keys=digests(DATABASE)),
+        PLATFORM_KEY.digest("sha256").hex(),
+    ),
+    attack(
+        "the platform key for the database",
+        EventLogPolicyMismatch,
+        listing(signature_databases=digests(PLATFORM_KEY)),
+        DATABASE.digest("sha256").hex(),
+    ),
 ]
 QUOTED = [
-    Attack(
-        "good values and a good log with an honest quote",
-        PcrDigestMismatch,
-        good_values_and_log,
-        measured,
+    attack(
+        "good values and a good log with an honest quote", PcrDigestMismatch, good_values_and_log
     ),
 ]
 ATTACKS = MALFORMED + OTHER_BOOTS + attacks(SECURE_BOOT, scenario=measured) + BAD_BOOTS + QUOTED
 
 
-def test_the_good_case_passes() -> None:
-    assert_issued(measured)
+@pytest.mark.parametrize("scenario", [measured, measured_in_two_banks])
+def test_the_good_case_passes(scenario: Callable[[], Scenario]) -> None:
+    assert_issued(scenario)
 
 
 @pytest.mark.parametrize("without", ["platform_keys", "signature_databases", "boot_loaders"])

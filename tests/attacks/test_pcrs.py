@@ -237,7 +237,6 @@ POLICIES = [
                     ),
                 ),
                 "a variant for all Machines": allowing(ALLOWED, (of_pool(None),)),
-                "a value that has ended": expired,
                 "something else booted for no Machine": of_no_machine,
             },
         },
@@ -245,6 +244,13 @@ POLICIES = [
     ),
     Attack(
         "values that another Machine may have", PcrPolicyMismatch, other_machines_values, OTHER_POOL
+    ),
+    Attack(
+        "a value that has ended",
+        PcrPolicyMismatch,
+        expired,
+        ENFORCING,
+        says=f"sha256:4 is {GOOD['sha256'][4].hex()}, allowed no listed value",
     ),
 ]
 ATTACKS = SELECTIONS + DIGESTS + POLICIES

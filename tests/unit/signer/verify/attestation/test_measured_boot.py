@@ -7,10 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from signer.errors import (
-    EventLogMismatch,
-    EventLogPolicyMismatch,
-)
 from signer.policy.policy import EventLogRules
 from signer.verify.attestation.event_log import parse_event_log
 from signer.verify.attestation.measured_boot import (
@@ -20,6 +16,7 @@ from signer.verify.attestation.measured_boot import (
 )
 from tests.builders.event_logs import (
     EV_EFI_ACTION,
+    InOneBank,
     Measured,
     application,
     extended,
@@ -70,17 +67,6 @@ def test_boot_that_keeps_all_rules_passes() -> None:
     boot(firmware(), ALL_RULES)
 
 
-def test_every_quoted_pcr_of_the_log_is_replayed() -> None:
-    """Also PCRs without a rule, and PCRs that firmware does not extend."""
-    events = firmware()
-    for index in (0, 3, 9):
-        values = extended(events, {"sha256": (*range(8), 9)})
-        values["sha256"][index] = bytes(32)
-        with pytest.raises(EventLogMismatch) as caught:
-            verify_event_log(log_of(events), values, ALL_RULES)
-        assert caught.value.detail == f"sha256:{index}"
-
-
 def test_other_pcrs_without_events_are_not_replayed() -> None:
     """The kernel logs its measurements of files elsewhere."""
     for index in (8, 10):
@@ -90,50 +76,21 @@ def test_other_pcrs_without_events_are_not_replayed() -> None:
 
 
 @pytest.mark.parametrize("index", range(8))
-def test_firmware_pcr_without_events_must_have_its_start_value(index: int) -> None:
-    """Firmware would have logged its events."""
+def test_firmware_pcr_without_events_may_have_its_start_value(index: int) -> None:
     untouched: Events = [e for e in firmware() if e.pcr != index]
-    values = extended(untouched, {"sha256": (index,)})
-    verify_event_log(log_of(untouched), values, NO_RULES)
-    values["sha256"][index] = digest(SHIM)
-    with pytest.raises(EventLogMismatch):
-        verify_event_log(log_of(untouched), values, NO_RULES)
+    verify_event_log(log_of(untouched), extended(untouched, {"sha256": (index,)}), NO_RULES)
 
 
-def test_every_quoted_bank_is_replayed() -> None:
-    """A digest of any bank satisfies a rule."""
+def test_digest_of_any_bank_satisfies_a_rule() -> None:
     banks = ("sha256", "sha384")
     values = extended(firmware(), dict.fromkeys(banks, range(8)))
-    verify_event_log(log_of(firmware(), banks), values, ALL_RULES)
     in_384 = replace(NO_RULES, platform_keys=frozenset({digest(PLATFORM_KEY, "sha384")}))
     verify_event_log(log_of(firmware(), banks), values, in_384)
-    values["sha384"][7] = bytes(48)
-    with pytest.raises(EventLogMismatch):
-        verify_event_log(log_of(firmware(), banks), values, ALL_RULES)
 
 
 def relabelled(events: Events) -> Events:
     """Log another type, which no digest covers."""
     return [events[0], replace(events[1], type=EV_EFI_ACTION), *events[2:]]
-
-
-class InOneBank(Measured):
-    """An event whose data was measured in one bank, and something else in the others."""
-
-    def digest(self, bank: str) -> bytes:
-        """Digest the data in the first bank alone."""
-        content = self.data if bank == "sha256" else b"Secure Boot is off"
-        return hashlib.new(bank, content).digest()
-
-
-def test_data_that_was_not_measured_in_every_bank_is_refused() -> None:
-    """The extending code chooses a digest for each bank."""
-    off = InOneBank(pcr=7, type=1, data=variable("SecureBoot", b"\1").data)
-    events = [off, *firmware()[2:]]
-    banks = ("sha256", "sha384")
-    values = extended(events, dict.fromkeys(banks, range(8)))
-    with pytest.raises(EventLogPolicyMismatch, match="does not contain the measured"):
-        verify_event_log(log_of(events, banks), values, SECURE_BOOT)
 
 
 def test_event_types_do_not_matter() -> None:
@@ -152,43 +109,10 @@ def test_variable_without_a_value_is_accepted() -> None:
     boot(without_value(2), SECURE_BOOT)
 
 
-KEYS: dict[str, EventLogRules] = {
-    "platform key": replace(NO_RULES, platform_keys=frozenset({bytes(32)})),
-    "platform key is the database": replace(NO_RULES, platform_keys=frozenset({digest(DATABASE)})),
-    "database": replace(NO_RULES, signature_databases=frozenset({bytes(32)})),
-    "database is the platform key": replace(
-        NO_RULES, signature_databases=frozenset({digest(PLATFORM_KEY)})
-    ),
-}
-
-
-@pytest.mark.parametrize("rules", KEYS.values(), ids=KEYS)
-def test_other_keys_are_refused_and_named_in_the_detail(rules: EventLogRules) -> None:
-    """The detail, for the operator, names the measured digest."""
-    with pytest.raises(EventLogPolicyMismatch) as caught:
-        boot(firmware(), rules)
-    measured = PLATFORM_KEY if rules.platform_keys else DATABASE
-    assert caught.value.detail == digest(measured).hex()
-    assert digest(measured).hex() not in caught.value.message
-
-
 def test_return_from_a_loader_is_allowed() -> None:
     returned = b"Returning from EFI Application from Boot Option"
     action = Measured(pcr=4, type=EV_EFI_ACTION, data=returned)
     boot([*firmware(), action, application(b"shim")], LOADERS)
-
-
-@pytest.mark.parametrize("on", [True, False])
-def test_published_logs_show_secure_boot(*, on: bool) -> None:
-    """Logs of real machines; README.md has their sources."""
-    data = (VECTORS / f"secure-boot-{'on' if on else 'off'}.bin").read_bytes()
-    log = parse_event_log(data)
-    pcrs = {"sha256": {index: log.replay("sha256", index) for index in range(8)}}
-    if on:
-        verify_event_log(data, pcrs, SECURE_BOOT)
-    else:
-        with pytest.raises(EventLogPolicyMismatch, match="is off"):
-            verify_event_log(data, pcrs, SECURE_BOOT)
 
 
 def test_q4_event_log_that_was_not_requested_is_ignored() -> None:
@@ -243,14 +167,16 @@ def test_number_of_described_loaders_is_limited() -> None:
     assert shown.boot_loaders == frozenset()
 
 
-def test_boot_of_a_published_log_is_described() -> None:
-    data = (VECTORS / "secure-boot-on.bin").read_bytes()
+@pytest.mark.parametrize("on", [True, False])
+def test_boot_of_a_published_log_is_described(*, on: bool) -> None:
+    """Logs of real machines; README.md has their sources."""
+    data = (VECTORS / f"secure-boot-{'on' if on else 'off'}.bin").read_bytes()
     log = parse_event_log(data)
     pcrs = {"sha256": {index: log.replay("sha256", index) for index in range(8)}}
-    shown = verify_event_log(data, pcrs, SECURE_BOOT)
-    assert shown.secure_boot
-    assert shown.platform_keys
+    shown = verify_event_log(data, pcrs, SECURE_BOOT if on else NO_RULES)
+    assert shown.secure_boot is on
     assert shown.boot_loaders
+    assert shown.platform_keys
 
 
 def described(events: Sequence[Measured]) -> MeasuredBoot:
