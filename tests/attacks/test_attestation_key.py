@@ -19,7 +19,6 @@ from common.tpm.constants import (
     TPM_ALG_ECDH,
     TPM_ALG_KDF1_SP800_108,
     TPM_ALG_OAEP,
-    TPM_ALG_RSAPSS,
     TPM_ALG_RSASSA,
     TPM_ALG_SHA1,
     TPM_ALG_SHA256,
@@ -123,9 +122,14 @@ def rsa(
     return mutate
 
 
-def on_p384(scenario: Scenario) -> None:
-    """Use a key on a supported curve that the policy does not list."""
-    scenario.ak = attestation_key(AK_KINDS["ecdsa-p384-sha384"])
+def unlisted(scheme: str) -> Mutation:
+    """Use a key of a supported scheme, where the policy lists all others."""
+
+    def mutate(scenario: Scenario) -> None:
+        scenario.change_policy("attestation_key", schemes=frozenset(AK_KINDS) - {scheme})
+        scenario.ak = attestation_key(AK_KINDS[scheme])
+
+    return mutate
 
 
 def endorsement_key(scenario: Scenario) -> tuple[Csr, Csr]:
@@ -197,9 +201,8 @@ SCHEMES = [
         "a Barreto-Naehrig curve": ak_fields(parameters=ecdsa_parameters(curve=0x10)),
         "SM2's curve": ak_fields(parameters=ecdsa_parameters(curve=0x20)),
         "curve 0": ak_fields(parameters=ecdsa_parameters(curve=0)),
-        "P-384, which the policy does not list": on_p384,
-        "RSAPSS, which the policy does not list": rsa(rsa_parameters(algorithm=TPM_ALG_RSAPSS)),
-        "RSA 3072, which the policy does not list": rsa(rsa_parameters(3072)),
+        "RSA 3072 with SHA-256": rsa(rsa_parameters(3072)),
+        **{f"{scheme}, which the policy does not list": unlisted(scheme) for scheme in AK_KINDS},
         "RSA of 1024 bits": odd(odd_rsa.BITS_1024, bits=1024),
         "RSA of 2040 bits": odd(odd_rsa.BITS_2040, bits=2040),
         "RSASSA with SHA-1": rsa(rsa_parameters(digest=TPM_ALG_SHA1)),

@@ -30,7 +30,6 @@ from common.requests.csr import encode_request
 from signer.errors import AnswerNotBound, EndorsementKeyMalformed, PcrSelectionMismatch
 from signer.model import Csr
 from signer.policy import policy
-from signer.verify.requests.parse import MAX_ANNOTATIONS
 from tests.attacks.documents import (
     Document,
     answered,
@@ -139,7 +138,7 @@ def too_large_with_log(scenario: Scenario) -> Csr:
 
 def large_annotations(scenario: Scenario) -> Csr:
     """Fill the annotations of an offer, as the API server lets its requester do."""
-    return scenario.offer_csr(annotations={"a": "x" * MAX_ANNOTATIONS})
+    return scenario.offer_csr(annotations_size=32 * 1024 + 1)
 
 
 def too_large_offer(scenario: Scenario) -> Csr:

@@ -30,6 +30,7 @@ from signer.errors import (
     NodeNameUnknown,
     NodeOfAnotherMachine,
     NodeRefMismatch,
+    ProviderIDMissing,
     RequesterNameMismatch,
     RequesterNotAllowed,
     SubjectAltNameMissing,
@@ -40,7 +41,7 @@ from signer.host_names import canonical_name
 from signer.model import Address, Csr, Machine, Node, Release, TrustBasis
 from signer.policy.policy import PolicyMode
 from signer.verify.requests.recognize import CsrKind
-from tests.attacks.requests import PROVIDER_EXTENSION, forgery
+from tests.attacks.requests import PROVIDER_EXTENSION, forged, forgery
 from tests.attacks.runner import Attack, Mutation, assert_issued, assert_refused, reconcile_once
 from tests.attacks.scenarios import OTHER_ID
 from tests.builders.forgery import (
@@ -559,7 +560,8 @@ SERVING_ONLY = [
         ("a bootstrapper", RequesterNotAllowed, as_bootstrapper),
     )
 ]
-ATTACKS = FORMS + OWNERS + RESERVED + CONTROL_PLANE + BUILTIN + SERVING_ONLY
+NO_PROVIDER_ID = [attack("no provider ID", ProviderIDMissing, forged(attributes=()))]
+ATTACKS = FORMS + NO_PROVIDER_ID + OWNERS + RESERVED + CONTROL_PLANE + BUILTIN + SERVING_ONLY
 
 
 def test_the_good_case_passes() -> None:
