@@ -38,11 +38,14 @@ from tests.attacks.runner import Attack, Mutation, Table, assert_issued, assert_
 from tests.builders import der
 from tests.builders.certificates import (
     EXTENSIONS,
+    NEXT_UPDATE,
     NOW,
     SERIAL,
+    SPELLINGS,
     SPKI,
     VERSION,
     Issuer,
+    anchors,
     authority,
     ca,
     leaf,
@@ -53,9 +56,10 @@ from tests.builders.certificates import (
     rewritten,
     san,
     signed_by_hand,
+    under_odd_key,
     usage,
 )
-from tests.builders.odd_rsa import EXPONENT_3, ROCA
+from tests.builders.odd_rsa import BITS_4097, EXPONENT_3, EXPONENT_65539, ROCA
 from tests.builders.scenario import Scenario, default_keys, record_of
 from tests.builders.software_tpm import PrivateKey, endorsement_key, rsa_key
 
@@ -146,6 +150,11 @@ def usages(*names: str) -> Extensions:
 def as_leaf(extensions: Extensions) -> Mutation:
     """Certify the key with these extensions."""
     return sent(leaf(BELOW, EK, extensions=extensions))
+
+
+def with_value(kind: type[x509.ExtensionType], value: bytes) -> Mutation:
+    """Certify the key with another value of an extension."""
+    return as_leaf({**without(kind), x509.UnrecognizedExtension(kind.oid, value): False})
 
 
 def under(extensions: Extensions | None = None, **changes: object) -> Mutation:
@@ -251,11 +260,6 @@ def written(oid: bytes, value: bytes) -> bytes:
     return der.encode(0xA3, der.encode(der.SEQUENCE, der.encode(der.SEQUENCE, content)))
 
 
-def two_values(_: bytes) -> bytes:
-    """Encode basic constraints CA:FALSE, followed by CA:TRUE."""
-    return written(bytes.fromhex("0603551d13"), bytes.fromhex("3000" + "30030101ff"))
-
-
 def no_bits(_: bytes) -> bytes:
     """Write a key usage without bits."""
     return written(bytes.fromhex("0603551d0f"), b"\x03\x00")
@@ -272,12 +276,44 @@ def oaep_under(extensions: Extensions, *above: Issuer) -> Mutation:
     return sent(oaep_leaf(between), between.der, *(issuer.der for issuer in above))
 
 
-def other_outer_algorithm() -> Mutation:
-    """Name another algorithm in the outer part than in the signed part."""
-    tbs, _, bits = der.parse(ordinary()).children
-    return sent(
-        der.encode(der.SEQUENCE, tbs.der + bytes.fromhex("300a06082a8648ce3d040303") + bits.der)
-    )
+def renamed(certificate: bytes, algorithm: str) -> Mutation:
+    """Name another algorithm in the outer part, which no signature covers."""
+    tbs, _, bits = der.parse(certificate).children
+    return sent(der.encode(der.SEQUENCE, tbs.der + bytes.fromhex(algorithm) + bits.der))
+
+
+def under_sha1(certify: Callable[[Issuer], bytes]) -> Mutation:
+    """Certify the key by an authority that SHA-1 signed: it may be one of two that collide."""
+    between, root = authority("between", ROOT), ROOT.key
+    assert isinstance(root, ec.EllipticCurvePrivateKey)
+    sha1 = ec.ECDSA(SHA1)
+    old = signed_by_hand(between.der, "ecdsa-sha1", lambda tbs: root.sign(tbs, sha1))
+    return sent(certify(between), old)
+
+
+def under_other_name(certify: Callable[[Issuer], bytes]) -> Mutation:
+    """Send an authority with the key of the issuer and another name."""
+    issuer = authority("between", ROOT)
+    return sent(certify(issuer), authority("other", ROOT, key=issuer.key).der)
+
+
+def under_root(**changes: object) -> Mutation:
+    """Certify the key below a configured root of these dates."""
+
+    def mutate(scenario: Scenario) -> None:
+        root = authority("root", **changes)  # type: ignore[arg-type]
+        between = authority("between", root)
+        scenario.anchors = anchors(root, between)
+        scenario.certificates = (leaf(between, EK),)
+
+    return mutate
+
+
+def revoked_below_an_authority_of_the_tpm(scenario: Scenario) -> None:
+    """Configure a list of an authority that only the TPM holds."""
+    between = authority("between", ROOT)
+    scenario.anchors = configured(revocation_list(between, 7))
+    scenario.certificates = (leaf(between, EK), between.der)
 
 
 def unlistable(scenario: Scenario) -> None:
@@ -296,9 +332,10 @@ def attack(
     reason: type[AttestationError],
     mutate: Mutation,
     scenario: Callable[[], Scenario] = certified,
+    says: str = "",
 ) -> Attack:
     """Return an attack."""
-    return Attack(name, reason, mutate, scenario)
+    return Attack(name, reason, mutate, scenario, says=says)
 
 
 NOT_ITS_OWN = [
@@ -349,6 +386,7 @@ UNTRUSTED: Table = {
         "another TPM of the vendor's for an authority": leaf_as_issuer(),
         "no authority configured": without_anchors,
         "an authority that is not sent": sent(leaf(authority("Vendor TPM CA 77", ROOT), EK)),
+        "an authority of another name": under_other_name(lambda issuer: leaf(issuer, EK)),
     },
 }
 FORGED: Table = {
@@ -356,18 +394,38 @@ FORGED: Table = {
         "a stranger of the authority's name": sent(leaf(namesake(), EK)),
         "a stranger of the root's name": sent(leaf(authority("Vendor Root CA"), EK)),
         "one bit of the signature": sent(changed(ordinary())),
-        "another outer algorithm": other_outer_algorithm(),
-        "signed with SHA-1": signed_with(SHA1),
-        "signed with MD5": signed_with(MD5),
         "signed with PSS, PKCS#1 named": signed_with(hashes.SHA256(), pss=True),
     },
 }
+ECDSA_SHA384, NO_DIGEST = "300a06082a8648ce3d040303", "300d06092a864886f70d0101010500"
+ALGORITHMS = [
+    attack(
+        name,
+        EndorsementCertificateNotAllowed,
+        mutate,
+        certified_rsa if "OAEP" in name else certified,
+        "must be signed with RSA or ECDSA and SHA-256 or better",
+    )
+    for name, mutate in {
+        "signed with SHA-1": signed_with(SHA1),
+        "signed with MD5": signed_with(MD5),
+        "another outer algorithm": renamed(ordinary(), ECDSA_SHA384),
+        "an outer algorithm without a digest": renamed(ordinary(), NO_DIGEST),
+        "authority: signed with SHA-1": under_sha1(lambda issuer: leaf(issuer, EK)),
+        "OAEP key: signed with SHA-1": signed_with(SHA1, change_spki=oaep, key=RSA_EK),
+        "OAEP key: another outer algorithm": renamed(oaep_leaf(BELOW), ECDSA_SHA384),
+        "OAEP key: an outer algorithm without a digest": renamed(oaep_leaf(BELOW), NO_DIGEST),
+        "OAEP key: under an authority signed with SHA-1": under_sha1(oaep_leaf),
+    }.items()
+]
+CA_EXTENSIONS: Extensions = {**without(x509.BasicConstraints), ca(): True}
+EXPIRED = leaf(BELOW, EK, ends=NOW - DAY)
 USAGES: Table = {
     EndorsementCertificateNotAllowed: {
         **{
             name: as_leaf(extensions)
             for name, extensions in {
-                "an authority's": {**without(x509.BasicConstraints), ca(): True},
+                "an authority's": CA_EXTENSIONS,
                 "an authority's of path length 0": {**without(x509.BasicConstraints), ca(0): True},
                 "for attestation keys": purposes("2.23.133.8.3"),
                 "for platform certificates": purposes("2.23.133.8.2"),
@@ -382,11 +440,11 @@ USAGES: Table = {
                     **leaf_extensions(EK),
                     UNKNOWN: True,
                 },
-                "without key usage and extended key usage": without(
-                    x509.KeyUsage, x509.ExtendedKeyUsage
-                ),
             }.items()
         },
+        "an authority's before an expired one": sent(
+            leaf(BELOW, EK, extensions=CA_EXTENSIONS), EXPIRED
+        ),
         "of version 1": of_version_1(),
         "of version 2": edited(VERSION, lambda _: b"\xa0\3\2\1\1"),
     },
@@ -416,15 +474,28 @@ AUTHORITIES: Table = {
         }.items()
     },
 }
-TIMES: Table = {
-    EndorsementCertificateOutOfDate: {
-        "expired yesterday": sent(leaf(BELOW, EK, ends=NOW - DAY)),
-        "expired a second ago": sent(leaf(BELOW, EK, ends=NOW - timedelta(seconds=1))),
-        "valid tomorrow": sent(leaf(BELOW, EK, begins=NOW + DAY)),
-        "an authority expired": under(ends=NOW - DAY),
-        "an authority valid tomorrow": under(begins=NOW + DAY),
-    },
-}
+TIMES = [
+    attack(name, EndorsementCertificateOutOfDate, mutate, says=f"{level}: ")
+    for level, mutations in {
+        "the endorsement certificate": {
+            "expired yesterday": sent(EXPIRED),
+            "expired a second ago": sent(leaf(BELOW, EK, ends=NOW - timedelta(seconds=1))),
+            "expired before an authority's": sent(
+                EXPIRED, leaf(BELOW, EK, extensions=CA_EXTENSIONS)
+            ),
+            "valid tomorrow": sent(leaf(BELOW, EK, begins=NOW + DAY)),
+        },
+        "authority 1 above it": {
+            "an authority expired": under(ends=NOW - DAY),
+            "an authority valid tomorrow": under(begins=NOW + DAY),
+        },
+        "authority 2 above it": {
+            "a root expired": under_root(ends=NOW - DAY),
+            "a root valid tomorrow": under_root(begins=NOW + DAY),
+        },
+    }.items()
+    for name, mutate in mutations.items()
+]
 MALFORMED: Table = {
     EndorsementCertificateMalformed: {
         "nothing": sent(b""),
@@ -438,12 +509,29 @@ MALFORMED: Table = {
         "PEM": sent(b"-----BEGIN CERTIFICATE-----\n"),
         "a public key": sent(ROCA.spki()),
         "extensions twice": edited(EXTENSIONS, twice),
-        "an extension of two values": edited(EXTENSIONS, two_values),
         "a key usage of no bits": edited(EXTENSIONS, no_bits),
         "a serial number with a needless zero": edited(SERIAL, lambda _: b"\2\2\0\5"),
         "seventeen times nothing": sent(*[b""] * 17),
     },
 }
+LONG = der.encode(der.OBJECT_IDENTIFIER, b"\x55\x1d" + b"\xff" * 3000 + b"\x7f")
+"""Python raises ValueError when it formats this number of more than 4300 digits."""
+VALUES = [
+    attack(name, EndorsementCertificateMalformed, mutate, says=rule)
+    for rule, mutations in {
+        "exactly one element": {
+            f"{kind.__name__} of {what}": with_value(kind, value)
+            for kind in (x509.ExtendedKeyUsage, x509.KeyUsage, x509.BasicConstraints)
+            for what, value in {"nothing": b"", "two values": b"\x30\0\x30\0"}.items()
+        },
+        "too long": {
+            "a purpose of 3000 bytes": with_value(
+                x509.ExtendedKeyUsage, der.encode(der.SEQUENCE, LONG)
+            )
+        },
+    }.items()
+    for name, mutate in mutations.items()
+]
 REVOKED: Table = {
     EndorsementCertificateRevoked: {
         "revoked": with_lists(revocation_list(BELOW, 7)),
@@ -451,14 +539,21 @@ REVOKED: Table = {
         "revoked by a list that is out of date": with_lists(
             revocation_list(BELOW, 7, begins=NOW - 9 * DAY, ends=NOW - DAY)
         ),
-        "revoked by a list that spells the issuer differently": with_lists(
-            revocation_list(BELOW, 7, issuer_name=name("VENDOR  TPM CA 01"))
-        ),
+        **{
+            f"revoked by a list with another name of its issuer: {what}": with_lists(
+                revocation_list(BELOW, 7, issuer_name=spelled)
+            )
+            for what, spelled in SPELLINGS.items()
+        },
+        "revoked below an authority of the TPM": revoked_below_an_authority_of_the_tpm,
     },
     EndorsementCertificateNotAllowed: {"a serial number that no list can name": unlistable},
     RevocationListOutOfDate: {
         "a list that is out of date": with_lists(
             revocation_list(BELOW, 1, begins=NOW - 9 * DAY, ends=NOW - DAY)
+        ),
+        "a list without an end": with_lists(
+            rewritten(revocation_list(BELOW), BELOW, NEXT_UPDATE, lambda _: b"")
         ),
         "a list of tomorrow": with_lists(
             revocation_list(BELOW, 1, begins=NOW + DAY, ends=NOW + 9 * DAY)
@@ -466,6 +561,7 @@ REVOKED: Table = {
     },
 }
 P224 = authority("Vendor TPM CA 92", ROOT, key=ec.generate_private_key(ec.SECP224R1()))
+EXPIRED_CA = authority("Vendor TPM CA 93", ROOT, ends=NOW - DAY)
 OAEP: Table = {
     EndorsementCertificateUntrusted: {
         "OAEP key: a stranger of the authority's name": sent(oaep_leaf(namesake())),
@@ -474,13 +570,22 @@ OAEP: Table = {
             oaep_leaf(replace(rsa_authority(), key=rsa_key(number=4))), rsa_authority().der
         ),
         "OAEP key: under a key on P-224": sent(oaep_leaf(P224), P224.der),
+        "OAEP key: under an authority of another name": under_other_name(oaep_leaf),
+        **{
+            f"OAEP key: under {what}": sent(*under_odd_key(ROOT, RSA_EK, key))
+            for what, key in {
+                "an exponent over 32 bits": replace(EXPONENT_65539, exponent=2**32 + 1),
+                "an exponent of 2001 bits": replace(EXPONENT_65539, exponent=2**2000 + 1),
+                "a modulus of 4097 bits": BITS_4097,
+            }.items()
+        },
     },
     EndorsementCertificateOutOfDate: {
         "OAEP key: expired": sent(oaep_leaf(BELOW, ends=NOW - DAY)),
         "OAEP key: valid tomorrow": sent(oaep_leaf(BELOW, begins=NOW + DAY)),
+        "OAEP key: under an authority that expired": sent(oaep_leaf(EXPIRED_CA), EXPIRED_CA.der),
     },
     EndorsementCertificateNotAllowed: {
-        "OAEP key: signed with SHA-1": signed_with(SHA1, change_spki=oaep, key=RSA_EK),
         "OAEP key: an unknown critical extension": sent(
             oaep_leaf(BELOW, extensions={**leaf_extensions(RSA_EK), UNKNOWN: True})
         ),
@@ -545,7 +650,6 @@ ATTACKS = [
         FORGED,
         USAGES,
         AUTHORITIES,
-        TIMES,
         MALFORMED,
         REVOKED,
         FIRST_CLAIMS,
@@ -555,9 +659,14 @@ ATTACKS = [
     *(
         replace(each, name=f"certificates without usage allowed: {each.name}")
         for each in attacks(USAGES, scenario=without_usage_by_policy)
-        if each.name != "without key usage and extended key usage"
     ),
-    *NOT_ITS_OWN,
+    *(NOT_ITS_OWN + ALGORITHMS + TIMES + VALUES),
+    attack(
+        "without key usage and extended key usage",
+        EndorsementCertificateNotAllowed,
+        as_leaf(without(x509.KeyUsage, x509.ExtendedKeyUsage)),
+        says="the policy can set allowCertificatesWithoutUsage",
+    ),
 ]
 
 

@@ -9,11 +9,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.name import _ASN1Type
 from cryptography.x509.oid import NameOID
 
 from common.public_keys import PublicKey
 from signer.verify.x509.trust_anchors import TrustAnchors, load_trust_anchors
 from tests.builders import der
+from tests.builders.odd_rsa import OddRsa
 from tests.builders.software_tpm import PrivateKey
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
@@ -195,6 +197,13 @@ def signed_by_hand(
     return der.encode(der.SEQUENCE, signed + algorithm + bits)
 
 
+def under_odd_key(root: Issuer, subject: PublicKey, key: OddRsa) -> tuple[bytes, bytes]:
+    """Certify an OAEP key by an authority whose key no library generates; return both."""
+    issuer = authority("Vendor TPM CA 94", root)
+    certificate = signed_by_hand(leaf(issuer, subject), "sha256", key.sign, oaep)
+    return certificate, rewritten(issuer.der, root, SPKI, lambda _: key.spki())
+
+
 def ca(path_length: int | None = None) -> x509.BasicConstraints:
     """Make an authority's basic constraints."""
     return x509.BasicConstraints(ca=True, path_length=path_length)
@@ -231,6 +240,21 @@ def revocation_list(  # noqa: PLR0913 - keyword arguments
         builder = builder.add_extension(extension, critical=critical)
     signed = builder.sign(issuer.key if key is None else key, hashes.SHA256())
     return signed.public_bytes(Encoding.DER)
+
+
+SPELLINGS = {
+    "PrintableString": x509.Name(
+        [
+            x509.NameAttribute(
+                NameOID.COMMON_NAME, "Vendor TPM CA 01", _type=_ASN1Type.PrintableString
+            )
+        ]
+    ),
+    "upper case": name("VENDOR TPM CA 01"),
+    "spaces": name("Vendor  TPM CA 01"),
+    "another name": name("Vendor CRL issuer"),
+}
+"""Other names for the authority of `vendor` in a revocation list, which its key signs."""
 
 
 @cache

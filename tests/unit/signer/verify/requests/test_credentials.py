@@ -61,35 +61,9 @@ def recorded(scenario: Scenario) -> tuple[str, ...]:
     return scenario.claim.credential_ids
 
 
-UNDECIDED: dict[str, tuple[str, AttestedNodeObject | None]] = {
-    "an API server before 1.32": ("", recording(A)),
-    "the first certificate of a control plane node": (A, None),
-    "a claim of a signer that recorded none": (A, recording()),
-}
-
-
-@pytest.mark.parametrize(("presented", "node"), UNDECIDED.values(), ids=UNDECIDED)
-def test_k4_what_cannot_be_decided_is_no_refusal(
-    presented: str, node: AttestedNodeObject | None
-) -> None:
-    verify_known_credential(presented, node)
-
-
-@pytest.mark.parametrize("presented", [A, B])
-def test_k4_recorded_certificate_is_known(presented: str) -> None:
-    verify_known_credential(presented, recording(A, B))
-
-
-def test_k4_other_certificate_is_unknown() -> None:
-    with pytest.raises(RequesterCredentialUnknown) as caught:
-        verify_known_credential(C, recording(A, B))
-    assert caught.value.detail == C
-    assert C not in caught.value.message
-
-
-# with an entry in the credential list, which is newer after a restore of the management cluster
-
 NEWER, SAME = 1, 0
+"""Order of an entry in the credential list, which is newer after a restore of the management
+cluster, beyond that of the claims of these tests."""
 
 
 def entry(age: int, *ids: str) -> CredentialEntry:
@@ -97,28 +71,39 @@ def entry(age: int, *ids: str) -> CredentialEntry:
     return CredentialEntry(entry_of(recording()).order + age, entry_of(recording(*ids)).ids)
 
 
-def test_k4_newer_entry_decides() -> None:
-    verify_known_credential(C, recording(A, B), entry(NEWER, C))
-    verify_known_credential("", recording(A, B), entry(NEWER, C))
-    with pytest.raises(RequesterCredentialUnknown):
-        verify_known_credential(A, recording(A, B), entry(NEWER, C))
+Known = tuple[str, AttestedNodeObject | None, CredentialEntry | None]
+PASS: dict[str, Known] = {
+    "undecided: an API server before 1.32": ("", recording(A), None),
+    "undecided: the first certificate of a control plane node": (A, None, None),
+    "undecided: a claim of a signer that recorded none": (A, recording(), None),
+    "the older of two": (A, recording(A, B), None),
+    "the newer of two": (B, recording(A, B), None),
+    "one of a newer entry": (C, recording(A, B), entry(NEWER, C)),
+    "none, with a newer entry": ("", recording(A, B), entry(NEWER, C)),
+    "one of an entry, of a lost claim": (A, None, entry(NEWER, A)),
+    "a recorded one, with an entry that is not newer": (A, recording(A), entry(SAME, C)),
+}
+UNKNOWN: dict[str, Known] = {
+    "one that is not recorded": (C, recording(A, B), None),
+    "a recorded one, with a newer entry": (A, recording(A, B), entry(NEWER, C)),
+    "another than that of an entry, of a lost claim": (B, None, entry(NEWER, A)),
+    "one of a ban that a restore has lost": (A, recording(A), entry(NEWER)),
+    "one of an entry that is not newer": (C, recording(A), entry(SAME, C)),
+}
 
 
-def test_k4_entry_decides_for_a_lost_claim() -> None:
-    verify_known_credential(A, None, entry(NEWER, A))
-    with pytest.raises(RequesterCredentialUnknown):
-        verify_known_credential(B, None, entry(NEWER, A))
+@pytest.mark.parametrize("known", PASS.values(), ids=PASS)
+def test_k4_known_certificate_and_what_cannot_be_decided_pass(known: Known) -> None:
+    verify_known_credential(*known)
 
 
-def test_k4_certificate_of_a_ban_that_a_restore_has_lost_is_unknown() -> None:
-    with pytest.raises(RequesterCredentialUnknown):
-        verify_known_credential(A, recording(A), entry(NEWER))
-
-
-def test_k4_entry_that_is_not_newer_decides_nothing() -> None:
-    verify_known_credential(A, recording(A), entry(SAME, C))
-    with pytest.raises(RequesterCredentialUnknown):
-        verify_known_credential(C, recording(A), entry(SAME, C))
+@pytest.mark.parametrize("unknown", UNKNOWN.values(), ids=UNKNOWN)
+def test_k4_unknown_certificate_is_refused(unknown: Known) -> None:
+    """The attack tables have no credential list."""
+    with pytest.raises(RequesterCredentialUnknown) as caught:
+        verify_known_credential(*unknown)
+    assert caught.value.detail == unknown[0]
+    assert unknown[0] not in caught.value.message
 
 
 # what is recorded
