@@ -8,7 +8,7 @@ may be old. Here the caches are empty or old, so the live claims must decide (K1
 
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -49,7 +49,7 @@ from tests.attacks.scenarios import OTHER_ID, OTHER_NODE, first_use, renewal
 from tests.builders.leftover_claims import LEFTOVERS, holder_is_lost, moved_claim
 from tests.builders.scenario import ABROAD, HOME, NOW, PROVIDER_ID, Scenario, key_name, machine
 from tests.builders.software_tpm import endorsement_key
-from tests.fakes.claims import FakeClaimStore, StoredClaims
+from tests.fakes.claims import BusyClaimStore, FakeClaimStore, StoredClaims
 
 STRANGER = endorsement_key()
 
@@ -178,15 +178,6 @@ def deleting_twin(scenario: Scenario) -> None:
     scenario.store.machines[HOME].insert(0, twin)
 
 
-@dataclass(slots=True)
-class _Busy(FakeClaimStore):
-    """Another replica writes before every write."""
-
-    def _write(self, what: str) -> None:
-        FakeClaimStore._write(self, what)
-        raise ClaimConflict(what)
-
-
 def racing(before: int, act: Callable[[Scenario], object]) -> Callable[[Scenario], FakeClaimStore]:
     """Another replica acts before the n-th write."""
 
@@ -237,7 +228,7 @@ def unreachable(scenario: Scenario) -> FakeClaimStore:
 
 def busy(scenario: Scenario) -> FakeClaimStore:
     """Another replica wins every race."""
-    return _Busy(store=scenario.store)
+    return BusyClaimStore(store=scenario.store)
 
 
 def strict_renewal() -> Scenario:

@@ -168,3 +168,12 @@ class FakeClaimStore:
     ) -> None:
         if stored is None or stored.resource_version != read.resource_version:
             raise ClaimConflict("changed since it was read")
+
+
+@dataclass(slots=True)
+class BusyClaimStore(FakeClaimStore):
+    """Another replica writes before every write."""
+
+    def _write(self, what: str) -> None:
+        FakeClaimStore._write(self, what)
+        raise ClaimConflict(what)

@@ -84,12 +84,6 @@ def test_certificates_of_both_hierarchies_are_accepted(file: str) -> None:
     assert verify_attestation_certificate(certified(file)[0], padded, context()) is not None
 
 
-@pytest.mark.parametrize("file", CERTIFICATES)
-def test_a_certificate_needs_the_authority_that_issued_it(file: str) -> None:
-    with pytest.raises(AttestationCertificateUntrusted):
-        verify_attestation_certificate(*certified(file), context(CERTIFICATES[file]))
-
-
 def flipped(content: bytes, place: int) -> bytes:
     """Return the content with another bit at this place."""
     place %= len(content)
@@ -134,10 +128,13 @@ def test_a_real_certificate_with_one_field_altered_is_refused(file: str, field: 
 
 
 @pytest.mark.parametrize("file", CERTIFICATES)
-def test_a_real_certificate_has_an_end(file: str) -> None:
-    late = replace(context(), now=NOW.replace(year=NOW.year + 2))
-    with pytest.raises(AttestationCertificateOutOfDate):
-        verify_attestation_certificate(*certified(file), late)
+def test_a_real_certificate_has_an_authority_and_an_end(file: str) -> None:
+    for where, reason in (
+        (context(CERTIFICATES[file]), AttestationCertificateUntrusted),
+        (replace(context(), now=NOW.replace(year=2028)), AttestationCertificateOutOfDate),
+    ):
+        with pytest.raises(reason):
+            verify_attestation_certificate(*certified(file), where)
 
 
 def test_a_real_quote_by_another_key_than_the_certified_one_is_refused() -> None:
@@ -233,14 +230,18 @@ def test_a_real_quote_with_one_field_altered_is_refused(read: Callable[[], _Evid
     nonce = Attest.parse(evidence.quote).extra_data
     modulus = re.search(rb'"n":"', evidence.report)
     assert modulus is not None
-    altered: list[tuple[_Evidence, type[AttestationError]]] = [
-        (evidence._replace(quote=flipped(evidence.quote, -1)), QuoteSignatureInvalid),
-        (evidence._replace(signature=flipped(evidence.signature, -1)), QuoteSignatureInvalid),
-        (evidence._replace(report=flipped(evidence.report, modulus.end())), QuoteSignatureInvalid),
-        (evidence._replace(pcrs=pcrs), PcrDigestMismatch),
+    report = flipped(evidence.report, modulus.end())
+    altered: list[tuple[_Evidence, bytes, type[AttestationError]]] = [
+        (evidence._replace(quote=flipped(evidence.quote, -1)), nonce, QuoteSignatureInvalid),
+        (
+            evidence._replace(signature=flipped(evidence.signature, -1)),
+            nonce,
+            QuoteSignatureInvalid,
+        ),
+        (evidence._replace(report=report), nonce, QuoteSignatureInvalid),
+        (evidence._replace(pcrs=pcrs), nonce, PcrDigestMismatch),
+        (evidence, flipped(nonce, 0), AnswerNotBound),
     ]
-    for each, reason in altered:
+    for each, expected, reason in altered:
         with pytest.raises(reason):
-            verified_pcrs(each, nonce)
-    with pytest.raises(AnswerNotBound):
-        verified_pcrs(evidence, flipped(nonce, 0))
+            verified_pcrs(each, expected)

@@ -42,7 +42,7 @@ from tests.builders.scenario import (
     unreleased,
 )
 from tests.builders.software_tpm import TpmKey, endorsement_key
-from tests.fakes.claims import FakeClaimStore
+from tests.fakes.claims import BusyClaimStore, FakeClaimStore
 
 OTHER_KEY = endorsement_key()
 NOT_AFTER = NOW + timedelta(days=7)
@@ -329,18 +329,10 @@ def test_k_lost_race_is_retried(scenario: Scenario, before: int) -> None:
 def test_k_claim_stops_after_five_lost_races(scenario: Scenario) -> None:
     """Constant conflicts are an outage, not a verdict."""
     scenario.put_claim()
-    claims = _AlwaysLosing(store=scenario.store)
+    claims = BusyClaimStore(store=scenario.store)
     with pytest.raises(ClaimConflict):
         make(scenario, claims=claims)
     assert len(claims.writes) == 5
-
-
-class _AlwaysLosing(FakeClaimStore):
-    """Another replica writes before every write."""
-
-    def _write(self, what: str) -> None:
-        super()._write(what)
-        raise ClaimConflict("changed")
 
 
 def test_k2_claim_names_the_machine_and_its_uid(scenario: Scenario) -> None:
