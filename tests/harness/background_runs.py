@@ -13,6 +13,21 @@ def running(node: Node) -> list[int]:
     return [pid for pid in map(int, _numbers()) if _belongs(pid, node)]
 
 
+def wait_for_one(node: Node) -> int:
+    """Wait until a node has one background run. Return its process ID.
+
+    A process that is being replaced by another program has no command line for a moment.
+    """
+    found: list[int] = []
+
+    def is_one() -> bool:
+        found[:] = running(node)
+        return len(found) == 1
+
+    wait_until(is_one, what="one background run exists")
+    return found[0]
+
+
 def wait_for_end(node: Node, *, seconds: float = 60) -> None:
     """Wait until no background run of a node exists."""
     wait_until(lambda: not running(node), what="the background run has ended", seconds=seconds)

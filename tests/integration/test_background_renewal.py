@@ -115,7 +115,7 @@ def test_due_certificate_is_served_while_its_renewal_hangs(
     node, first = due(machines)
     with away(signer, node):
         call = node.call()
-        [pid] = background_runs.running(node)
+        pid = background_runs.wait_for_one(node)
         assert call.certificate == first.certificate
         require_detached(pid, node)
     background_runs.wait_for_end(node, seconds=BACK)
@@ -131,9 +131,7 @@ def test_twenty_due_calls_start_one_renewal(machines: Machines, signer: Signer) 
             ended = list(pool.map(finished, calls))
         assert {call.certificate for call in ended} == {first.certificate}
         # Background runs that find the renewal lock taken end by themselves.
-        wait_until(
-            lambda: len(background_runs.running(node)) == 1, what="one background run is left"
-        )
+        background_runs.wait_for_one(node)
         wait_until(lambda: len(csrs.offers(node)) == 2, what="the renewal's offer is filed")
     background_runs.wait_for_end(node, seconds=BACK)
     assert node.call().certificate != first.certificate

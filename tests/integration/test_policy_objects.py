@@ -82,8 +82,17 @@ def refused_policies(fleet: Fleet) -> set[str]:
     return {item["object"] for item in wrong}
 
 
-@pytest.mark.usefixtures("running")
-def test_commands_read_the_policy_objects(fleet: Fleet, machines: Machines) -> None:
+def has_no_policy(signer: Signer) -> bool:
+    """Return whether the signer has noticed that no policy exists, also that of an earlier test."""
+    events = ("policies in force", "no policy in force")
+    last = [line for line in signer.lines if line["event"] in events][-1]
+    return last["policies"] == last["refused"] == []
+
+
+def test_commands_read_the_policy_objects(
+    fleet: Fleet, machines: Machines, running: Signer
+) -> None:
+    wait_until(lambda: has_no_policy(running), what="no policy is in force")
     node = machines.known()
     cluster = cluster_of(node.tenant)
     offer = Script(node)

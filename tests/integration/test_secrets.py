@@ -220,7 +220,7 @@ def test_background_renewal_inherits_nothing(machines: Machines, signer: Signer)
             check=True,
         )
         os.close(write_end)
-        [pid] = background_runs.running(node)
+        pid = background_runs.wait_for_one(node)
         readable, _, _ = select.select([read_end], [], [], 60)
         assert readable, "another process still has the pipe open"
         assert os.read(read_end, 1) == b""
