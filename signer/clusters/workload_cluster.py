@@ -76,7 +76,7 @@ class WorkloadCluster(WorkloadCaches):
         self.node_labels = NodeLabelClient(self._api)
         self.node_taints = NodeTaintClient(self._api)
         self._stop = Event()
-        self._starter = WatchStarter(self._api, loop, tenant=key.namespace)
+        self._starter = WatchStarter(self._api, loop, tenant=key.namespace, reading=budgets.reading)
         self._watches: list[Watch] = []
         self.maintenance_due = Event()
         """Set when maintenance must not wait for its next round."""

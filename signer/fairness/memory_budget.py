@@ -24,6 +24,10 @@ TOTAL: Final = 448 << 20
 """Bytes of all tenants: with what is decoded at the moment, the process stays below 1 GiB."""
 RESERVED: Final = 4 << 20
 """Bytes that every tenant may use even when others have used the total up."""
+READING_PER_TENANT: Final = 64 << 20
+READING_TOTAL: Final = 160 << 20
+READING_RESERVED: Final = 5 << 20
+"""The same for answers and events that are being read: the largest one has 4 MiB."""
 
 
 _LEAVES: Final = frozenset({str, bytes, int, bool, datetime, type(None)})
@@ -75,11 +79,36 @@ class MemoryBudget:
             return dict(self._refused)
 
 
+@dataclass(slots=True)
+class HeldBytes:
+    """Bytes that one holder has of the budget of a tenant; for one thread."""
+
+    budget: MemoryBudget
+    tenant: str
+    size: int = 0
+
+    def resize(self, size: int) -> bool:
+        """Hold this many bytes; return whether the budget allows it."""
+        if size > self.size and not self.budget.acquire(self.tenant, size - self.size):
+            return False
+        if size < self.size:
+            self.budget.release(self.tenant, self.size - size)
+        self.size = size
+        return True
+
+
 @dataclass(frozen=True, slots=True)
 class Budgets:
     """The budgets in which the workload clusters of all tenants are read."""
 
     memory: MemoryBudget = field(default_factory=MemoryBudget)
+    """For what is cached."""
+    reading: MemoryBudget = field(
+        default_factory=lambda: MemoryBudget(
+            per_tenant=READING_PER_TENANT, total=READING_TOTAL, reserved=READING_RESERVED
+        )
+    )
+    """For answers and events of watches that are not whole, or not decoded yet."""
     cpu: CpuBudget = field(default_factory=CpuBudget)
 
 

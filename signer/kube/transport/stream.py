@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 import h11
 
 from common.errors import ApiServerUnavailable
+from signer.fairness.memory_budget import HeldBytes, MemoryBudget
 from signer.kube.transport.client import ApiClient, Expired, PageTooLarge, Response
 from signer.kube.transport.endpoint import (
     ANSWER_SECONDS,
@@ -41,10 +42,17 @@ _WATCH_SECONDS: Final = 400.0
 class ApiStream:
     """Lists and watches of one collection; all methods are for one task of the event loop."""
 
-    def __init__(self, api: ApiClient, *, caller: EventLoop, tenant: str) -> None:
+    def __init__(
+        self,
+        api: ApiClient,
+        *,
+        caller: EventLoop,
+        tenant: str,
+        reading: MemoryBudget | None = None,
+    ) -> None:
         """Read from the server of `api` within its limits.
 
-        What blocks is called by `caller` for `tenant`.
+        What blocks is called by `caller` for `tenant`. What is being read counts in `reading`.
         """
         self.name = api.name
         self._endpoint = api.endpoint
@@ -53,6 +61,7 @@ class ApiStream:
         self._caller = caller
         self._tenant = tenant
         self._connection: HttpConnection | None = None
+        self._held = None if reading is None else HeldBytes(reading, tenant)
 
     async def get_page(self, path: str, query: Mapping[str, str]) -> Response:
         """Read one page of a list.
@@ -83,6 +92,7 @@ class ApiStream:
                 while (chunk := await connection.next_chunk()) is not None:
                     for line in lines.split(chunk):
                         yield line
+                    self._hold(len(lines))
 
     async def yield_cpu(self) -> None:
         """Let the other tasks run, and wait while the tenant is above its share of CPU time."""
@@ -100,6 +110,19 @@ class ApiStream:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+        self._hold(0)
+
+    def _hold(self, size: int) -> None:
+        """Count the bytes of an answer, until the next request, or of an event that is not whole.
+
+        A server may send all but the end of each of them, for as long as a watch lasts.
+        """
+        if self._held is not None and not self._held.resize(size):
+            self.close()
+            raise ApiServerUnavailable(
+                f"what the API servers of namespace {self._tenant} send at the same time exceeds"
+                " its memory budget"
+            )
 
     @contextlib.contextmanager
     def _closing_on_failure(self) -> Iterator[None]:
@@ -134,10 +157,12 @@ class ApiStream:
             content += chunk
             if len(content) > self._max_response:
                 raise PageTooLarge
+            self._hold(len(content))
         return bytes(content)
 
     async def _prepare(self, *, whole: float, silence: float) -> HttpConnection:
         """Return a connection that can carry a request, with these limits of time."""
+        self._hold(0)
         connection = self._connection
         if connection is None or not connection.is_reusable:
             self.close()
@@ -192,6 +217,10 @@ class LineBuffer:
 
     def __init__(self) -> None:
         self._buffer = bytearray()
+
+    def __len__(self) -> int:
+        """Return the number of bytes of the line that is not complete."""
+        return len(self._buffer)
 
     def split(self, chunk: bytes) -> Iterator[bytes]:
         """Yield the lines that this chunk completes, without those that are empty.

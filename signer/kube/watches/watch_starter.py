@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from signer.fairness.cpu_budget import CpuBudget
+from signer.fairness.memory_budget import MemoryBudget
 from signer.kube.transport.client import ApiClient
 from signer.kube.transport.event_loop import EventLoop
 from signer.kube.transport.stream import ApiStream
@@ -35,27 +36,30 @@ class Watch:
 class WatchStarter:
     """Starts watches of one API server, for one tenant."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the last three are options
         self,
         api: ApiClient,
         loop: EventLoop,
         *,
         tenant: str,
         cpu: CpuBudget | None = None,
+        reading: MemoryBudget | None = None,
         interrupted: Callable[[], None] = lambda: None,
     ) -> None:
         """Let `tenant` pay for what blocks, and each namespace for its objects in `cpu`.
 
+        What is being read counts for `tenant` in `reading`.
         Call `interrupted` when a connection was lost.
         """
         self._api = api
         self._loop = loop
         self._tenant = tenant
         self._cpu = cpu
+        self._reading = reading
         self._interrupted = interrupted
 
     def start(self, resource: ResourceSpec[V], cache: Cache[V]) -> Watch:
         """Keep a cache equal to a collection. Raises `RuntimeError` if no thread can be started."""
-        stream = ApiStream(self._api, caller=self._loop, tenant=self._tenant)
+        stream = ApiStream(self._api, caller=self._loop, tenant=self._tenant, reading=self._reading)
         reflector = Reflector(stream, resource, cache, cpu=self._cpu, interrupted=self._interrupted)
         return Watch(reflector, self._loop.start(reflector.run), self._loop)

@@ -18,6 +18,7 @@ import pytest
 
 from common.errors import ApiServerUnavailable
 from signer.fairness.cpu_budget import CpuBudget, CpuShare
+from signer.fairness.memory_budget import MemoryBudget
 from signer.kube.transport import stream
 from signer.kube.transport.client import ApiClient, Expired, PageTooLarge
 from signer.kube.transport.event_loop import EventLoop
@@ -45,10 +46,14 @@ class Here(EventLoop):
 
 
 def open_stream(
-    described: Connection, *, cpu: CpuShare | None = None, caller: Here | None = None
+    described: Connection,
+    *,
+    cpu: CpuShare | None = None,
+    caller: Here | None = None,
+    reading: MemoryBudget | None = None,
 ) -> ApiStream:
     api = ApiClient("fake", described, user_agent="test", max_response=MAX_RESPONSE, cpu=cpu)
-    return ApiStream(api, caller=caller or Here(), tenant="team-a")
+    return ApiStream(api, caller=caller or Here(), tenant="team-a", reading=reading)
 
 
 @contextmanager
@@ -209,6 +214,47 @@ def test_endless_event_ends_the_watch(tmp_path: Path) -> None:
         pytest.raises(ApiServerUnavailable, match="event of the API server is too large"),
     ):
         watch(opened)
+
+
+def test_events_that_never_end_count_for_the_memory_of_their_tenant(tmp_path: Path) -> None:
+    """Each of 1,500 watches of a tenant held up to 4 MiB that no budget counted."""
+    reading = MemoryBudget(per_tenant=1000, total=1000, reserved=0)
+
+    def give(answering: Answering) -> None:
+        answering.give_chunks(iter([b"a\n" + b"b" * 900, b"\nc\n" + b"d" * 1001]))
+
+    used: list[tuple[bytes, int]] = []
+
+    async def use(opened: ApiStream) -> None:
+        async for line in opened.watch(PATH, {}):
+            size = reading.used().get("team-a", 0)
+            used.append((line[:1], size))
+
+    with api_server(give, tmp_path) as server:
+        opened = open_stream(server.connection(), reading=reading)
+        with pytest.raises(ApiServerUnavailable, match="of namespace team-a send at the same time"):
+            asyncio.run(use(opened))
+    assert used == [(b"a", 0), (b"b", 900), (b"c", 900)]
+    assert reading.used() == {}
+
+
+def test_page_counts_for_its_tenant_until_the_next_request(tmp_path: Path) -> None:
+    """A reflector that pauses for CPU time holds the page that it decodes."""
+    reading = MemoryBudget(per_tenant=1000, total=1000, reserved=0)
+    pages = iter([b"a" * 900, b"b" * 100, b"c" * 1001])
+
+    async def read(opened: ApiStream) -> list[int]:
+        used = []
+        for _ in range(2):
+            await opened.get_page(PATH, {})
+            used.append(reading.used()["team-a"])
+        with pytest.raises(ApiServerUnavailable, match="exceeds its memory budget"):
+            await opened.get_page(PATH, {})
+        assert reading.used() == {}
+        return used
+
+    with api_server(lambda a: a.give_chunks(iter([next(pages)])), tmp_path) as server:
+        assert asyncio.run(read(open_stream(server.connection(), reading=reading))) == [900, 100]
 
 
 def test_endless_headers_end_the_watch(tmp_path: Path) -> None:
