@@ -98,7 +98,8 @@ class ApiStream:
         """Let the other tasks run, and wait while the tenant is above its share of CPU time."""
         if self._connection is None:
             await asyncio.sleep(0)
-        else:
+            return
+        with self._closing_on_failure():
             await self._connection.yield_cpu()
 
     async def call(self, function: Callable[[], T]) -> T:

@@ -446,6 +446,25 @@ def test_stream_of_tiny_chunks_does_not_use_all_cpu_time(tmp_path: Path) -> None
     assert len(seconds) < 50
 
 
+def test_pause_that_outlasts_an_answer_is_a_failure_of_the_server(tmp_path: Path) -> None:
+    """It was logged as a bug, and the Cluster was not shown as one that is not served."""
+    seconds = itertools.count()
+    budget = CpuBudget(share=0.1, burst=100.0, thread_time=lambda: float(next(seconds)))
+
+    async def read(opened: ApiStream) -> None:
+        await opened.get_page(PATH, {})
+        budget.call("team-a", lambda: [next(seconds) for _ in range(1000)])
+        await opened.yield_cpu()
+
+    with (
+        patch.object(stream, "ANSWER_SECONDS", 0.5),
+        api_server(lambda a: a.give({}), tmp_path) as server,
+    ):
+        opened = open_stream(server.connection(), cpu=CpuShare(budget, "team-a"))
+        with pytest.raises(ApiServerUnavailable, match="cannot be reached"):
+            asyncio.run(read(opened))
+
+
 @pytest.mark.parametrize(
     ("cpu", "piece"), [(None, 256 << 10), (CpuShare(CpuBudget(), "team-a"), 16 << 10)]
 )
