@@ -86,7 +86,7 @@ def has_no_policy(signer: Signer) -> bool:
     """Return whether the signer has noticed that no policy exists, also that of an earlier test."""
     events = ("policies in force", "no policy in force")
     last = [line for line in signer.lines if line["event"] in events][-1]
-    return last["policies"] == last["refused"] == []
+    return bool(last["policies"] == last["refused"] == [])
 
 
 def test_commands_read_the_policy_objects(
