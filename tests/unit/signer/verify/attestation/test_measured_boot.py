@@ -195,6 +195,12 @@ def test_version_of_the_firmware_is_the_first_text_before_the_separator() -> Non
     assert boot.firmware == "GCE Virtual Firmware v1"
 
 
+@pytest.mark.parametrize("version", ["1", "1" * 64])
+def test_version_after_an_empty_text_is_described(version: str) -> None:
+    empty, text = (replace(VERSION, data=each.encode("utf-16-le")) for each in ("", version))
+    assert described([empty, text]).firmware == version
+
+
 VERSION = Measured(pcr=0, type=8, data="1.5".encode("utf-16-le"))
 
 
