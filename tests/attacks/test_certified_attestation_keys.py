@@ -32,7 +32,14 @@ from signer.model import Csr, TrustBasis
 from signer.verify.requests.request import ENTRY_USER
 from tests.attacks.certified_nodes import BELOW, configured
 from tests.attacks.runner import Attack, Mutation, Table, assert_issued, assert_refused, attacks
-from tests.builders.certificates import EK_PURPOSE, NOW, authority, signed_by_hand
+from tests.builders.certificates import (
+    EK_PURPOSE,
+    NOW,
+    VERSION,
+    authority,
+    rewritten,
+    signed_by_hand,
+)
 from tests.builders.scenario import PROVIDER_ID, Scenario, key_name, record_of
 from tests.builders.software_tpm import (
     AK_ATTRIBUTES,
@@ -126,6 +133,12 @@ def shows(make: Callable[[Scenario], bytes | None]) -> Mutation:
     return mutate
 
 
+def of_version_1(scenario: Scenario) -> bytes:
+    """Omit the version, which makes extensions meaningless."""
+    good = ak_certificate(BELOW, scenario.ak.private.public_key())
+    return rewritten(good, BELOW, VERSION, lambda _: b"")
+
+
 def signed_with_sha1(scenario: Scenario) -> None:
     """Show a certificate that the authority signed with SHA-1, of which collisions are known."""
     key, good = BELOW.key, ak_certificate(BELOW, scenario.ak.private.public_key())
@@ -185,6 +198,7 @@ CERTIFICATES: Table = {
         "a certificate that has not begun": certified(begins=NOW + DAY),
     },
     AttestationCertificateNotAllowed: {
+        "a certificate of version 1": shows(of_version_1),
         "a certificate signed with SHA-1": signed_with_sha1,
         "a certificate without a purpose": certified(extensions=ak_extensions(purposes=())),
         "a certificate for endorsement keys": certified(
