@@ -305,6 +305,7 @@ def test_nothing_may_reach_the_metrics_unless_it_is_named(tmp_path: Path) -> Non
         ({"policies": [{"spec": {}}]}, "name"),
         ({"policies": [{"name": "x", "spec": {"aproval": "Disabled"}}]}, "aproval"),
         ({"policies": [{"name": "x", "spec": {"pcrs": {"mode": "Strict"}}}]}, "mode"),
+        ({**FILE, "policyConfigMap": "mine"}, "policies must be empty if policyConfigMap is set"),
         ({"metrics": {"port": 80}}, "port"),
         ({"trustAnchors": {"vendors": {}}}, "vendors"),
         ({"platformCredentials": {"Team_A": {"secret": {}}}}, "Team_A"),
