@@ -106,7 +106,7 @@ def reading_workload(cluster: ClusterObject) -> Iterator[None]:
     except AttestationError as error:
         key = str(cluster.key)
         raise ServerUnavailable(
-            f"the workload cluster {key} cannot be read: {error.message} {error.detail}".strip(),
+            f"the workload cluster {key} cannot be read: {_describe(error)}",
             hint="run the command `doctor` for the connection to each cluster",
         ) from error
 

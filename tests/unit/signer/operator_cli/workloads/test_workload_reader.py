@@ -257,3 +257,14 @@ def test_error_of_a_workload_cluster_names_the_cluster() -> None:
         workload_reader.reading_workload(CLUSTER),
     ):
         raise ApiServerUnavailable("no answer")
+
+
+def test_refusal_of_a_workload_cluster_is_one_line_without_json() -> None:
+    client = workload((403, {"kind": "Status", "message": "secrets is forbidden"}))
+    with (
+        pytest.raises(
+            ServerUnavailable, match=r"status 403 \(GET /api/v1/x: secrets is forbidden\)$"
+        ),
+        workload_reader.reading_workload(CLUSTER),
+    ):
+        client.get("/api/v1/x")
