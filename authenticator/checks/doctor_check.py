@@ -18,7 +18,7 @@ class CheckFailed(Exception):
 
 
 class CheckSkipped(CheckFailed):
-    """The check needs a kubeconfig, settings or a server that an earlier check found wrong."""
+    """The check needs a kubeconfig, settings or a server that another check finds wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

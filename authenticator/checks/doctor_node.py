@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from authenticator import wiring
-from authenticator.checks.doctor_check import CheckFailed, DoctorContext
+from authenticator.checks.doctor_check import CheckFailed, CheckSkipped, DoctorContext
 from authenticator.config import bootstrap_credential
 from authenticator.enroll.serving import serving_directory
 from authenticator.errors import BootstrapCredentialUnusable
@@ -90,10 +90,13 @@ def check_bootstrap_credential(context: DoctorContext) -> str:
 def check_clock(context: DoctorContext) -> str:
     """Compare the clock with that of the API server."""
     call = context.invocation()
-    probe = context.probe(
-        call.exec_info.server, _requester(context), _within(context, REQUEST_SECONDS)
-    )
-    server_time = probe.server_time()
+    try:
+        probe = context.probe(
+            call.exec_info.server, _requester(context), _within(context, REQUEST_SECONDS)
+        )
+        server_time = probe.server_time()
+    except AttestationError as error:
+        raise CheckSkipped(f"not checked: {error.message}") from error
     if server_time is None:
         raise CheckFailed("the API server's response has no valid Date header")
     ahead = context.clock.now() - server_time

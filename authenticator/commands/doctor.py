@@ -7,7 +7,7 @@ nothing, creates no CSR and takes no lock.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -17,7 +17,7 @@ from authenticator.checks import doctor_kubelet, doctor_node
 from authenticator.checks.doctor_check import CheckFailed, CheckSkipped, DoctorContext, Finding
 from authenticator.clock import SystemClock
 from authenticator.commands import join
-from authenticator.commands.run import CommandContext, watchdog
+from authenticator.commands.run import CommandContext, escape_unprintable, watchdog
 from authenticator.config import invocation
 from authenticator.config.command_line import PROGRAM, Arguments
 from authenticator.config.exec_info import ExecInfo
@@ -43,13 +43,19 @@ class _Call(NamedTuple):
 
 
 def run(context: CommandContext) -> int:
-    """Make every check and print the findings; return EXIT_CHECK_FAILED if any has a remedy."""
+    """Make every check and print the findings; return EXIT_CHECK_FAILED if any has a remedy.
+
+    The text of a finding is printed before the next check begins: some checks take half a minute.
+    """
     context.require_valid_arguments()
-    clock = SystemClock()
+    clock, findings = SystemClock(), []
     with watchdog(Deadline(clock, TIMEOUT_SECONDS)):
-        findings = run_checks(_doctor_context(context, clock))
-    document = {"findings": [asdict(finding) for finding in findings]}
-    context.print_document(document, format_text(findings))
+        for finding in run_checks(_doctor_context(context, clock)):
+            findings.append(finding)
+            if not context.arguments.json:
+                context.out.write(escape_unprintable(format_text(finding)))
+                context.out.flush()
+    context.print_document({"findings": [asdict(finding) for finding in findings]}, "")
     return EXIT_CHECK_FAILED if any(finding.remedy for finding in findings) else 0
 
 
@@ -115,19 +121,15 @@ def _with_provider_identity(
         return error
 
 
-def run_checks(context: DoctorContext) -> list[Finding]:
-    """Make every check."""
-    return [_finding(name, remedy, check, context) for name, remedy, check in _CHECKS]
+def run_checks(context: DoctorContext) -> Iterator[Finding]:
+    """Make one check after the other."""
+    return (_finding(name, remedy, check, context) for name, remedy, check in _CHECKS)
 
 
-def format_text(findings: Sequence[Finding]) -> str:
-    """Return the findings as lines."""
-    lines = []
-    for finding in findings:
-        lines.append(f"{'wrong' if finding.remedy else 'ok':<6} {finding.check}: {finding.detail}")
-        if finding.remedy:
-            lines.append(f"{'':<6} remedy: {finding.remedy}")
-    return "\n".join(lines) + "\n"
+def format_text(finding: Finding) -> str:
+    """Return the lines of a finding."""
+    line = f"{'wrong' if finding.remedy else 'ok':<6} {finding.check}: {finding.detail}\n"
+    return f"{line}{'':<6} remedy: {finding.remedy}\n" if finding.remedy else line
 
 
 def _finding(name: str, remedy: str, check: Check, context: DoctorContext) -> Finding:
@@ -136,11 +138,12 @@ def _finding(name: str, remedy: str, check: Check, context: DoctorContext) -> Fi
     except AttestationError as error:
         return Finding(check=name, detail=f"{error.reason}: {error.message}", remedy=remedy)
     except CheckSkipped as error:
-        return Finding(check=name, detail=str(error), remedy="correct what is wrong above first")
+        return Finding(check=name, detail=str(error), remedy=_OTHERS_FIRST)
     except (CheckFailed, OSError) as error:
         return Finding(check=name, detail=str(error), remedy=remedy)
 
 
+_OTHERS_FIRST: Final = "do first what the other checks say"
 _RENEW: Final = f"run {PROGRAM} renew, or join where the node has not joined"
 _CHECKS: Final[tuple[tuple[str, str, Check], ...]] = (
     (

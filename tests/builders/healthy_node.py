@@ -100,6 +100,8 @@ class HealthyNode:
 
     def server_time(self) -> float | None:
         """See `CsrApi`."""
+        if self.refusal is not None:
+            raise self.refusal
         return self.clock.now() - self.skew if self.has_date else None
 
     def can_create_csrs(self) -> bool:
