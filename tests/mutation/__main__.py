@@ -35,7 +35,10 @@ NO_VERDICTS: Final = frozenset({"checks.py", "trace.py"})
 TESTS: Final = (
     "tests/attacks",
     "tests/unit/common",
-    *(f"tests/unit/signer/{name}" for name in ("controller", "explain", "inventory", "issue", "verify")),
+    *(
+        f"tests/unit/signer/{name}"
+        for name in ("controller", "explain", "inventory", "issue", "verify")
+    ),
 )
 
 
