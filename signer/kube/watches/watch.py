@@ -172,8 +172,9 @@ class Reflector(Generic[V]):
         The present watch ends.
         """
         self._writer.distrust()
-        self._must_list = True
-        if self._task is not None:
+        # Before its start, the task lists anyway. A second cancellation would end it.
+        if self._task is not None and not self._must_list:
+            self._must_list = True
             self._task.cancel()
 
     def _is_to_list_again(self) -> bool:

@@ -228,6 +228,24 @@ def test_restore_that_the_versions_do_not_show_ends_the_watch_and_lists_everythi
     assert [query.get("resourceVersion") for query in server.queries] == [None, "100", None, "101"]
 
 
+def test_second_restore_before_the_list_does_not_end_the_reflector() -> None:
+    """It ended for good, and no request was decided until the process started again."""
+    server = Hanging([page(100), page(101)], [[]])
+    reflector = Reflector(
+        server, ResourceSpec(plural="things", path="/things", read=_read), Cache("things")
+    )
+    reflector.list_again()
+
+    def restore() -> None:
+        reflector.list_again()
+        reflector.list_again()
+
+    server.act = restore
+    with suppress(asyncio.CancelledError):
+        asyncio.run(reflector.run())
+    assert [query.get("resourceVersion") for query in server.queries] == [None, "100", None, "101"]
+
+
 def test_reflector_that_is_stopped_while_it_lists_again_ends() -> None:
     server = Hanging([page(100), page(101)], [[]])
     reflector = Reflector(
