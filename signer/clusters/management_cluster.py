@@ -142,8 +142,8 @@ class ManagementCluster(ManagementCaches):
         self._infrastructure.start()
 
     def is_watching(self) -> bool:
-        """Return whether the thread of the watches makes progress."""
-        return self._loop.is_healthy()
+        """Return whether the thread of the watches makes progress, and has not lost a watch."""
+        return self._loop.is_healthy() and not any(watch.has_ended for watch in self._watches)
 
     def has_synced(self) -> bool:
         """Return whether Clusters, Machines, claims and policies have been listed once."""

@@ -24,6 +24,11 @@ class Watch:
     task: Future[None]
     loop: EventLoop
 
+    @property
+    def has_ended(self) -> bool:
+        """Return whether its task has ended, by `stop` or by a bug of ours or of a library."""
+        return self.task.done()
+
     def list_again(self) -> None:
         """Let nothing be read until everything has been listed again."""
         self.loop.call_soon(self.reflector.list_again)

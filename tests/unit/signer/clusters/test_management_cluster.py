@@ -1,7 +1,9 @@
 """Changes in the management cluster notify every request whose verdict may depend on them."""
 
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from threading import Event
+from typing import Any, cast
 
 import pytest
 
@@ -16,6 +18,7 @@ from signer.inventory.custom_resources.claim_objects import (
     read_endorsement_key,
 )
 from signer.inventory.kinds import ATTESTED_NODES
+from signer.kube.watches.watch_starter import Watch
 from signer.model import AttestedNodeObject, ClusterKey, attested_node_name
 from tests.builders import kube_objects
 from tests.builders.kube_objects import DIGEST, HOME, PROVIDER_ID
@@ -193,3 +196,13 @@ def test_namespace_above_its_budgets_hides_no_node_from_k1(landscape: Landscape,
     [found] = management.attested_nodes_with_key(DIGEST)
     assert replace(found, resource_version=hidden.resource_version) == hidden
     assert not management.attested_nodes_with_key("cd" * 32)
+
+
+def test_process_that_has_lost_a_watch_is_not_healthy(landscape: Landscape) -> None:
+    """A cache that is not read any more looked like one in which nothing changes."""
+    management = landscape.management
+    ended: Future[None] = Future()
+    management._watches = [Watch(cast("Any", None), ended, management._loop)]
+    assert management.is_watching()
+    ended.set_exception(BaseException("a panic of a library in Rust is no Exception"))
+    assert not management.is_watching()
