@@ -70,13 +70,18 @@ def load_for_cluster(api: ManagementApi, cluster: ClusterObject) -> LoadedPolici
 def reads_policy_file(session: Session) -> bool:
     """Return whether the signer has its policies in a file, as the Leases of its replicas say.
 
-    If no replica runs or none says it, policy objects with a status show that one read them.
-    Raises `CommandError` if there is no object, either: then nothing can be known.
+    If no replica runs, none says it, or the Leases cannot be read, policy objects with a status
+    show that one read them. Raises `CommandError` if there is no object, either: then nothing can
+    be known.
     """
     state = read_signer_state(session.api, session.arguments.signer_namespace, session.now)
     if state.sources:
         return state.reads_only_files
     bodies = list(session.api.list_objects(POLICIES.collection_path()))
+    if not bodies and state.problem:
+        raise ServerUnavailable(
+            f"it is not known which policies the signer has: {state.problem}", hint=_FILE
+        )
     if not bodies:
         raise Rejected(
             "no replica of the signer runs and there is no KubeletAttestationPolicy, so it is not"

@@ -1,5 +1,6 @@
 """Which policies the signer has: those of objects, or those of a file that only it has."""
 
+from math import inf
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from signer.inventory.kinds import POLICIES
 from signer.inventory.replica_records.replica_leases import PolicySource
 from signer.kube import resources
-from signer.operator_cli.errors import Rejected
+from signer.operator_cli.errors import Rejected, ServerUnavailable
 from signer.operator_cli.management import signer_state
 from signer.operator_cli.policies import require_policy_objects, warn_if_unread
 from tests.builders.replica_leases import replica_lease
@@ -64,6 +65,13 @@ def test_without_replicas_and_objects_no_answer_is_given() -> None:
     with pytest.raises(Rejected, match="not known which policies the signer has") as raised:
         warn_if_unread(console().session())
     assert "give the policy file of the signer to this command" in raised.value.hint
+
+
+def test_leases_that_cannot_be_read_are_not_replicas_that_do_not_run() -> None:
+    shell = console()
+    shell.management.intercept((403, {"message": "may not"}), "GET", "/leases", times=inf)
+    with pytest.raises(ServerUnavailable, match=r"which policies the signer has: .*may not"):
+        warn_if_unread(shell.session())
 
 
 @pytest.mark.parametrize("source", [PolicySource.FILE, PolicySource.INVALID_FILE])
