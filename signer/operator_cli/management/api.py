@@ -179,7 +179,8 @@ def connect(kubeconfig: str | None, context: str | None, user: str | None = None
     `user`, requests are made as this user, if RBAC allows the credential to impersonate it. Raises
     `ServerUnavailable`: the kubeconfig has no usable credential, or the server does not answer.
     """
-    files = kubeconfig or KUBE_CONFIG_DEFAULT_LOCATION
+    # An empty KUBECONFIG is none, as for kubectl.
+    files = kubeconfig or KUBE_CONFIG_DEFAULT_LOCATION or "~/.kube/config"
     _require_file(files)
     configuration = Configuration()
     # A redirect would send the credential elsewhere; a retry hides an outage.
@@ -217,9 +218,7 @@ def _require_file(files: str) -> None:
     """Raise unless one of the files exists; the loader ignores those that do not."""
     paths = filter(None, files.split(ENV_KUBECONFIG_PATH_SEPARATOR))
     if not any(Path(path).expanduser().exists() for path in paths):
-        raise ServerUnavailable(
-            f"the kubeconfig {files or 'in KUBECONFIG'} does not exist", hint=_NAME_KUBECONFIG
-        )
+        raise ServerUnavailable(f"the kubeconfig {files} does not exist", hint=_NAME_KUBECONFIG)
 
 
 def _require_credential(configuration: Configuration, errors: list[str]) -> None:

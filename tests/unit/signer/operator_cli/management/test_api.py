@@ -13,6 +13,7 @@ import yaml
 from signer.kube.transport.client import Request
 from signer.operator_cli.errors import CommandError, InputInvalid, Rejected, ServerUnavailable
 from signer.operator_cli.keys.endorsement_key_objects import change_key, find_key
+from signer.operator_cli.management import api
 from signer.operator_cli.management.api import ManagementApi, connect
 from tests.fakes.api_server import Answering, FakeApiServer, api_server
 from tests.fakes.cluster_clients import management_api
@@ -163,6 +164,17 @@ def test_unusable_kubeconfig_is_named_in_one_line(
     assert str(file) in error.value.message
     assert "\n" not in error.value.message
     assert "--kubeconfig" in error.value.hint
+
+
+def test_empty_variable_means_the_default_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "KUBE_CONFIG_DEFAULT_LOCATION", "")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with served(give({}), tmp_path) as (_, file):
+        (tmp_path / ".kube").mkdir()
+        file.rename(tmp_path / ".kube/config")
+        assert connect(None, None).username == "alice"
 
 
 def test_skipped_verification_of_the_server_prints_no_warning(tmp_path: Path) -> None:
