@@ -22,6 +22,9 @@ _SPEC_ID: Final = b"Spec ID Event03\0"
 _STARTUP_LOCALITY: Final = b"StartupLocality\0"
 _MAX_ALGORITHMS: Final = 16
 """Limit of the banks in a log. The TCG has assigned five hash algorithms so far."""
+_MAX_EVENTS: Final = 8192
+"""Limit of the events in a log. The largest published logs have some hundred. A log of 4 MiB could
+have 233,000: to parse them takes a second of CPU time and 30 MiB, for each answer."""
 _HCRTM_LOCALITY: Final = 4
 _LOCALITIES: Final = frozenset({0, 3, _HCRTM_LOCALITY})
 """Localities of TPM2_Startup (0 or 3) and of an H-CRTM (4): the start value of PCR 0."""
@@ -83,7 +86,11 @@ def _read_log(reader: _Reader) -> EventLog:
     events: list[PcrEvent] = []
     recorded_locality: int | None = None
     default_locality = 0
+    count = 0
     while not reader.at_end:
+        count += 1
+        if count > _MAX_EVENTS:
+            raise reader.fail(f"a log must have at most {_MAX_EVENTS} events")
         event_type, event = _read_event(reader, sizes)
         if event_type != _EV_NO_ACTION:
             if event.pcr >= PCR_COUNT:

@@ -10,6 +10,7 @@ from signer.errors import EventLogMalformed
 from signer.verify.attestation.event_log import parse_event_log
 from tests.builders.event_logs import (
     EV_NO_ACTION,
+    EV_SEPARATOR,
     Measured,
     event_2,
     extended,
@@ -113,3 +114,12 @@ def test_recorded_logs_replay_to_their_pcrs(name: str) -> None:
     for bank, values in expected.items():
         for index, value in values.items():
             assert log.replay(bank, int(index)).hex() == value
+
+
+@pytest.mark.parametrize("event_type", [EV_NO_ACTION, EV_SEPARATOR])
+def test_log_with_more_events_than_firmware_measures_is_refused(event_type: int) -> None:
+    """Each answer with a log of 10 KiB took a second of CPU time and 30 MiB."""
+    event = event_2(Measured(pcr=8, type=event_type, data=b""), ("sha256",))
+    parse_event_log(log_of([]) + 8192 * event)
+    with pytest.raises(EventLogMalformed, match="a log must have at most 8192 events"):
+        parse_event_log(log_of([]) + 8193 * event)
