@@ -129,6 +129,3 @@ def test_archive_has_what_a_bug_report_needs_and_no_marker(
     assert policies["planted"] == {"endorsementKey": {"trust": "Certified"}}
     assert "RenewalOverdue" in [each["reason"] for each in shown["events.json"]]
     assert [p["metadata"]["name"] for p in shown["pods.json"]] == ["signer-1"]
-    again = call_operator(fleet.management.admin_config, "collect", report)
-    assert again.status == 2
-    assert "File exists" in again.complaint
