@@ -21,6 +21,7 @@ from signer.errors import (
     PcrDigestMismatch,
 )
 from signer.model import Csr
+from signer.policy.policy import EventLogRules
 from tests.attacks.measured_nodes import (
     KERNEL,
     ROOTKIT,
@@ -50,7 +51,7 @@ from tests.builders.scenario import Scenario
 Events = list[Measured]
 
 
-def booted(events: Events, logged: Events | None = None) -> Mutation:
+def booted(events: Events, logged: Events | None = None) -> Callable[[Scenario], Csr]:
     """Boot with `events`, and send a log of `logged`, by default the same."""
 
     def mutate(scenario: Scenario) -> Csr:
@@ -110,6 +111,12 @@ def long_locality() -> Measured:
     return replace(event, data=event.data + b"\0")
 
 
+NO_RULES = EventLogRules(
+    secure_boot=False,
+    platform_keys=frozenset(),
+    signature_databases=frozenset(),
+    boot_loaders=frozenset(),
+)
 NINE = {"sha256": (*range(8), 9)}
 TWO_BANKS = dict.fromkeys(("sha256", "sha384"), tuple(range(8)))
 GOOD = log_of(firmware())
@@ -123,12 +130,12 @@ LATER = [
 ]
 
 
-def listing(**changes: Any) -> Mutation:  # noqa: ANN401 - fields of EventLogRules
-    """Use a policy that lists other digests."""
+def ruled(events: Events, **rules: Any) -> Mutation:  # noqa: ANN401 - fields of EventLogRules
+    """Boot with `events` under these rules alone."""
 
     def mutate(scenario: Scenario) -> Csr:
-        scenario.policy = replace(scenario.policy, event_log=replace(RULES, **changes))
-        return scenario.answer_csr()
+        scenario.policy = replace(scenario.policy, event_log=replace(NO_RULES, **rules))
+        return booted(events)(scenario)
 
     return mutate
 
@@ -398,15 +405,21 @@ BAD_BOOTS = [
         "does not contain the measured Secure Boot variable",
     ),
     attack(
+        "Secure Boot off, under its rule alone",
+        EventLogPolicyMismatch,
+        ruled(OFF, secure_boot=True),
+        "Secure Boot is off",
+    ),
+    attack(
         "the database for the platform key",
         EventLogPolicyMismatch,
-        listing(platform_keys=digests(DATABASE)),
+        ruled(firmware(), platform_keys=digests(DATABASE)),
         PLATFORM_KEY.digest("sha256").hex(),
     ),
     attack(
         "the platform key for the database",
         EventLogPolicyMismatch,
-        listing(signature_databases=digests(PLATFORM_KEY)),
+        ruled(firmware(), signature_databases=digests(PLATFORM_KEY)),
         DATABASE.digest("sha256").hex(),
     ),
 ]

@@ -230,14 +230,11 @@ def test_a_real_quote_with_one_field_altered_is_refused(read: Callable[[], _Evid
     nonce = Attest.parse(evidence.quote).extra_data
     modulus = re.search(rb'"n":"', evidence.report)
     assert modulus is not None
+    signature = flipped(evidence.signature, -1)
     report = flipped(evidence.report, modulus.end())
     altered: list[tuple[_Evidence, bytes, type[AttestationError]]] = [
         (evidence._replace(quote=flipped(evidence.quote, -1)), nonce, QuoteSignatureInvalid),
-        (
-            evidence._replace(signature=flipped(evidence.signature, -1)),
-            nonce,
-            QuoteSignatureInvalid,
-        ),
+        (evidence._replace(signature=signature), nonce, QuoteSignatureInvalid),
         (evidence._replace(report=report), nonce, QuoteSignatureInvalid),
         (evidence._replace(pcrs=pcrs), nonce, PcrDigestMismatch),
         (evidence, flipped(nonce, 0), AnswerNotBound),
