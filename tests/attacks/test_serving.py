@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from common.errors import AttestationError, PemBlocksUnexpected, RequestMalformed
+from common.errors import AttestationError, PemBlocksUnexpected, RequestMalformed, TooLarge
 from common.formats.pem import encode_block
 from common.names import BUILTIN_SERVING_SIGNER, PEM_REQUEST
 from signer.errors import (
@@ -520,6 +520,12 @@ BUILTIN = [
     for a in (*FORMS, *OWNERS, *RESERVED, *CONTROL_PLANE)
 ] + [
     Attack("built in: with attestation data", PemBlocksUnexpected, with_attestation, builtin),
+    attack(
+        "built in: annotations over 32 KiB",
+        TooLarge,
+        unattested(nothing, annotations_size=32 * 1024 + 1),
+        builtin,
+    ),
     *(
         attack(f"built in: {name}", UsagesNotAllowed, unattested(nothing, usages=usages), builtin)
         for name, usages in {
