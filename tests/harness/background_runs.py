@@ -14,10 +14,7 @@ def running(node: Node) -> list[int]:
 
 
 def wait_for_one(node: Node) -> int:
-    """Wait until a node has one background run. Return its process ID.
-
-    A process that is being replaced by another program has no command line for a moment.
-    """
+    """Wait until a node has one background run. Return its process ID."""
     found: list[int] = []
 
     def is_one() -> bool:
@@ -40,6 +37,14 @@ def _numbers() -> list[str]:
 def _belongs(pid: int, node: Node) -> bool:
     process = Path("/proc", str(pid))
     with suppress(OSError):  # it has ended
-        is_behind = BACKGROUND_COMMAND.encode() in (process / "cmdline").read_bytes().split(b"\0")
-        return is_behind and str(node.state).encode() in (process / "environ").read_bytes()
+        is_behind = BACKGROUND_COMMAND.encode() in _read(process, "cmdline").split(b"\0")
+        return is_behind and str(node.state).encode() in _read(process, "environ")
     return False
+
+
+def _read(process: Path, name: str) -> bytes:
+    while not (content := (process / name).read_bytes()):
+        # A process that becomes another program has neither arguments nor an environment for a
+        # moment. A kernel thread and an ended process never have them: this raises for them.
+        (process / "exe").readlink()
+    return content
