@@ -168,6 +168,10 @@ def test_oaep_key_is_read_as_an_rsa_key(issuer: Issuer) -> None:
     verify(oaep_leaf(issuer), issuer.der, key=RSA_KEY)
 
 
+def test_oaep_certificate_of_a_root_needs_no_other_certificate() -> None:
+    verify(oaep_leaf(ROOT), key=RSA_KEY)
+
+
 def oaep_leaf(issuer: Issuer, **changes: Any) -> bytes:  # noqa: ANN401 - those of `leaf`
     """Make a certificate for an RSA key named id-RSAES-OAEP."""
     return rewritten(leaf(issuer, RSA_KEY, **changes), issuer, SPKI, oaep)
