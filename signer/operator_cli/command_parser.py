@@ -378,6 +378,16 @@ def _add_fleet(command: argparse.ArgumentParser) -> None:
     _add_signer_namespace(command)
 
 
+def _add_doctor(command: argparse.ArgumentParser) -> None:
+    _add_fleet(command)
+    command.add_argument(
+        "--signer-account",
+        default="node-attestation-signer",
+        metavar="NAME",
+        help="the ServiceAccount of the signer (%(default)s)",
+    )
+
+
 def _add_problems(command: argparse.ArgumentParser) -> None:
     _add_fleet(command)
     _add_watch(command)
@@ -419,6 +429,6 @@ _FLAGS: Final[Mapping[str, _Adder]] = {
     "pcrs": _add_pcrs,
     "learn": _add_learn,
     "version": _add_output,
-    "doctor": _add_fleet,
+    "doctor": _add_doctor,
     "collect": _add_collect,
 }

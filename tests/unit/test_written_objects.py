@@ -71,7 +71,7 @@ def secret(cluster: FakeCluster) -> None:
 
 
 def account_review(cluster: FakeCluster) -> list[object]:
-    return list(check_management(management_api(cluster), "ns"))
+    return list(check_management(management_api(cluster), "ns", "signer"))
 
 
 def kubeconfig_review(cluster: FakeCluster) -> object:

@@ -1,7 +1,7 @@
 """Checks of the management cluster: CRDs, the signer's permissions, and the admission policy."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -25,7 +25,6 @@ from signer.operator_cli.checks.findings import DoctorCheck, Finding
 from signer.operator_cli.errors import CommandError
 from signer.operator_cli.management.api import ManagementApi
 
-ACCOUNT: Final = "node-attestation-signer"
 _RESOURCES: Final = (ATTESTED_NODES, KEY_REQUESTS, ENDORSEMENT_KEYS, POLICIES)
 _CRDS: Final = Resource(
     "apiextensions.k8s.io",
@@ -66,12 +65,15 @@ OWN_PERMISSIONS: Final = (
 """What it needs in its own namespace, in the same form."""
 
 
-def check_management(api: ManagementApi, signer_namespace: str) -> Iterator[Finding]:
-    """Yield a finding for each CRD, the permissions of the signer, and the admission policy."""
+def check_management(api: ManagementApi, namespace: str, account: str) -> Iterator[Finding]:
+    """Yield a finding for each CRD, the permissions of the signer, and the admission policy.
+
+    `account` is the name of the signer's ServiceAccount, `namespace` the one of both.
+    """
     for resource in _RESOURCES:
         yield _guard(_check_crd, api, DoctorCheck("CRD", f"{resource.plural}.{resource.group}"))
-    account = DoctorCheck("signer's permissions", f"{signer_namespace}/{ACCOUNT}")
-    yield _guard(partial(_check_account, signer_namespace), api, account)
+    check = DoctorCheck("signer's permissions", f"{namespace}/{account}")
+    yield _guard(partial(_check_account, namespace, account), api, check)
     yield _guard(_check_admission_policy, api, DoctorCheck("admission policy", _RECORDS))
 
 
@@ -116,35 +118,36 @@ def _protects(policy: dict[str, Any]) -> bool:
     )
 
 
-def _check_account(namespace: str, api: ManagementApi, check: DoctorCheck) -> Finding:
+def _check_account(namespace: str, account: str, api: ManagementApi, check: DoctorCheck) -> Finding:
+    groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}"]
+    subject = {
+        "user": f"system:serviceaccount:{namespace}:{account}",
+        "groups": [*groups, "system:authenticated"],
+    }
     missing = [
         f"{verb} {resource}" + (f".{group}" if group else "")
         for group, resource, verbs in PERMISSIONS
         for verb in verbs
-        if not _is_allowed(api, namespace, verb=verb, group=group, resource=resource)
+        if not _is_allowed(api, subject, verb=verb, group=group, resource=resource)
     ]
     missing += [
         f"{verb} {resource} in {namespace}"
         for group, resource, verbs in OWN_PERMISSIONS
         for verb in verbs
         if not _is_allowed(
-            api, namespace, verb=verb, group=group, resource=resource, namespace=namespace
+            api, subject, verb=verb, group=group, resource=resource, namespace=namespace
         )
     ]
-    return check.permissions(missing, _INSTALL)
+    return check.permissions(
+        missing,
+        f"{_INSTALL}; if its ServiceAccount has another name, name it with --signer-account",
+    )
 
 
 def _is_allowed(
-    api: ManagementApi, account_namespace: str, *, resource: str, **attributes: str
+    api: ManagementApi, subject: Mapping[str, object], *, resource: str, **attributes: str
 ) -> bool:
     resource, _, subresource = resource.partition("/")
     attributes |= {"resource": resource, "subresource": subresource}
-    groups = ["system:serviceaccounts", f"system:serviceaccounts:{account_namespace}"]
-    body = SUBJECT_ACCESS_REVIEWS.manifest(
-        spec={
-            "user": f"system:serviceaccount:{account_namespace}:{ACCOUNT}",
-            "groups": [*groups, "system:authenticated"],
-            "resourceAttributes": attributes,
-        }
-    )
+    body = SUBJECT_ACCESS_REVIEWS.manifest(spec={**subject, "resourceAttributes": attributes})
     return api.create(SUBJECT_ACCESS_REVIEWS.collection_path(), body).read(read_access_review)

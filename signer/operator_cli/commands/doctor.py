@@ -41,7 +41,8 @@ _COLUMNS = (
 def run(session: Session) -> int:
     """Print every finding; a problem makes the exit status 1."""
     with session.progress("checking the management cluster"):
-        findings = list(check_management(session.api, session.arguments.signer_namespace))
+        names = session.arguments.signer_namespace, session.arguments.signer_account
+        findings = list(check_management(session.api, *names))
     signer = read_signer(session)
     findings += check_policies(signer)
     try:

@@ -196,9 +196,18 @@ def admission(**binding: object) -> FakeCluster:
 def test_admission_policy_that_is_not_in_force_is_found(
     management: FakeCluster, result: FindingResult
 ) -> None:
-    findings = management_checks.check_management(management_api(management), "capi-system")
+    findings = management_checks.check_management(management_api(management), "ns", "signer")
     [found] = [each.result for each in findings if each.check == "admission policy"]
     assert found is result
+
+
+def test_permissions_are_those_of_the_account_that_is_named() -> None:
+    """A chart that is installed under another name has another ServiceAccount."""
+    management = FakeCluster()
+    [*_, checked, _] = management_checks.check_management(management_api(management), "ns", "tpm")
+    assert (checked.object, checked.result) == ("ns/tpm", FindingResult.OK)
+    bodies = [cast("Any", r.body) for r in management.requests if r.method == "POST"]
+    assert {body["spec"]["user"] for body in bodies} == {"system:serviceaccount:ns:tpm"}
 
 
 def test_names_of_a_workload_cluster_are_no_commands_of_a_shell() -> None:
@@ -252,12 +261,12 @@ def test_finding_in_json_has_the_names_of_the_other_commands() -> None:
 
 def test_cluster_that_does_not_exist_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     """`doctor --cluster` with a typing error ended with status 0."""
-    monkeypatch.setattr(doctor, "check_management", lambda _api, _namespace: [])
+    monkeypatch.setattr(doctor, "check_management", lambda *_: [])
     monkeypatch.setattr(doctor, "read_signer", lambda _session: running_signer())
     monkeypatch.setattr(Session, "snapshot", absent_cluster)
     api = SimpleNamespace(server="https://management")
     streams = io.StringIO(), io.StringIO(), io.StringIO()
-    arguments = Namespace(signer_namespace="n", output="table")
+    arguments = Namespace(signer_namespace="n", signer_account="a", output="table")
     session = Session(arguments, lambda: cast("ManagementApi", api), NOW, *streams)
     assert doctor.run(session) == 1
     assert streams[1].getvalue().splitlines()[3:] == [
