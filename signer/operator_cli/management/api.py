@@ -179,7 +179,7 @@ def connect(kubeconfig: str | None, context: str | None, user: str | None = None
     `user`, requests are made as this user, if RBAC allows the credential to impersonate it. Raises
     `ServerUnavailable`: the kubeconfig has no usable credential, or the server does not answer.
     """
-    # An empty KUBECONFIG is none, as for kubectl.
+    # As in kubectl, an empty KUBECONFIG means the default file.
     files = kubeconfig or KUBE_CONFIG_DEFAULT_LOCATION or "~/.kube/config"
     _require_file(files)
     configuration = Configuration()
