@@ -62,7 +62,7 @@ class Controller:
             parts.reports.write,
             pause=lambda: _REPORT_INTERVAL,
             stop=self._reports_due,
-            last=parts.reports.machines.flush_last,
+            last=parts.reports.write_last,
         )
         self._sharing = self._make_lease_loop("sharing of the Clusters", parts.replicas.sync)
         self._renewal = self._make_lease_loop(

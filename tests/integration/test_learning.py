@@ -39,6 +39,9 @@ def test_boots_of_good_nodes_are_learned_and_enforced(machines: Machines, signer
         assert line["detail"].startswith(f"sha256:4 is {now}, allowed ")
         assert old_value in line["detail"]
         assert "sha256:7" not in line["detail"]
+    # The signer ended just after the refusal, which its next process must show.
+    refused = csrs.claim(good, machines.fleet.management.admin)["lastRefusal"]
+    assert refused["reason"] == "PcrPolicyMismatch"
 
 
 def test_nodes_missing_from_the_log_are_reported(signer: Signer, machines: Machines) -> None:

@@ -82,6 +82,11 @@ class Reports:
             run_logged(self._report_clusters, "report on the Clusters")
             run_logged(self._report_policies, "status of the policies")
 
+    def write_last(self) -> None:
+        """Write what only this process knows, before it ends."""
+        run_logged(self.refusals.flush, "refusals of nodes")
+        self.machines.flush_last()
+
     def _enqueue_bans(self) -> None:
         enqueue_bans(self._management, self.machines.note, self._connections.serves)
 
