@@ -5,6 +5,7 @@ ConfigMap with an entry for each node. A node without an entry is not restricted
 """
 
 from collections.abc import Mapping
+from copy import copy
 from typing import Annotated, Final
 
 import msgspec
@@ -47,6 +48,15 @@ class CredentialList:
         """Return the entry of a node, `None` if it has none."""
         text = self.texts.get(node_name)
         return None if text is None else decode_entry(text)
+
+    def of_node(self, node_name: str) -> "CredentialList":
+        """Return the list without the entries of other nodes, whose space counts as before.
+
+        A worker holds it while it waits for API servers, and a hostile one may have filled it.
+        """
+        listed, text = copy(self), self.texts.get(node_name)
+        listed.texts = {} if text is None else {node_name: text}
+        return listed
 
     def used(self) -> float:
         """Return which part of the space is used."""

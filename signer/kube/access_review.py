@@ -1,9 +1,10 @@
 """Reads whether an API server allows what an access review asks."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
+from signer.fairness.memory_budget import deep_size
 from signer.kube.decode import (
     MAX_ENTRIES,
     MAX_TEXT,
@@ -16,6 +17,10 @@ from signer.kube.decode import (
     decode,
     texts,
 )
+
+_MAX_REQUESTER: Final = 64 << 10
+"""Bytes of memory of a requester, which a worker holds while it waits for the review. Nodes and
+bootstrap tokens take about 1 KiB."""
 
 
 class _Status(Fields):
@@ -68,7 +73,10 @@ class _CsrRequester(Fields):
 def read_requester(source: Source) -> tuple[str, Json]:
     """Return the UID of a CSR, and its requester as the `spec` of a review. Raises `ValueError`."""
     csr = decode(source, _CsrRequester)
-    return csr.metadata.uid, _subject(csr.spec)
+    subject = _subject(csr.spec)
+    if deep_size(subject) > _MAX_REQUESTER:
+        raise ValueError("the requester of the CSR takes over 64 KiB of memory")
+    return csr.metadata.uid, subject
 
 
 class _TokenStatus(Fields):

@@ -22,6 +22,7 @@ from common.names import (
 )
 from common.requests.csr import MAX_REQUEST
 from signer.errors import AccessReviewUnavailable, AnnotationsFull, CsrChanged
+from signer.fairness.memory_budget import deep_size
 from signer.kube.access_review import read_decided_review, read_requester
 from signer.kube.decode import (
     MAX_ENTRIES,
@@ -47,6 +48,10 @@ _SIGNERS: Final = frozenset({CLIENT_SIGNER, SERVING_SIGNER, BUILTIN_SERVING_SIGN
 _SETTLED: Final = frozenset({"Denied", "Failed"})
 _MAX_MESSAGE: Final = 32 << 10
 """Characters of a condition's message: as metav1.Condition allows."""
+_MAX_HELD: Final = 2 << 20
+"""Bytes of memory of a CSR that a worker reads itself, and holds while it waits for API servers:
+one of etcd's 1.5 MiB. No budget counts them, and the answer of a hostile API server may take 15 MiB
+with letters beyond ASCII."""
 _Annotation = Annotated[str, msgspec.Meta(max_length=256 << 10)] | None
 """Kubernetes allows 256 KiB for all annotations of an object."""
 
@@ -199,7 +204,7 @@ class CsrClient:
     def read(self, name: str) -> Csr | None:
         """Return the CSR from the API server, `None` if it does not exist."""
         response = self._api.find(CSRS.object_path(name))
-        return None if response is None else response.read(read_csr)
+        return None if response is None else response.read(_read_held)
 
     def may_create(self, csr: Csr, subresource: str) -> bool:
         """Return whether RBAC allows the requester a subresource of CSRs, for the CSR's signer.
@@ -208,19 +213,22 @@ class CsrClient:
         `AccessReviewUnavailable`: the API server does not decide.
         """
         try:
-            response = self._api.find(CSRS.object_path(csr.name))
-            if response is None:
-                raise CsrChanged("the CSR was deleted")
-            uid, requester = response.read(read_requester)
-            if uid != csr.uid:
-                raise CsrChanged("the CSR was created again")
-            body = _review(requester, csr, subresource)
+            body = _review(self._read_requester(csr), csr, subresource)
             review = self._api.create(SUBJECT_ACCESS_REVIEWS.collection_path(), body)
             return review.read(read_decided_review)
         except ApiServerUnavailable as error:
             raise AccessReviewUnavailable(
                 f"the SubjectAccessReview failed: {error.message}", detail=error.detail
             ) from error
+
+    def _read_requester(self, csr: Csr) -> Json:
+        response = self._api.find(CSRS.object_path(csr.name))
+        if response is None:
+            raise CsrChanged("the CSR was deleted")
+        uid, requester = response.read(read_requester)
+        if uid != csr.uid:
+            raise CsrChanged("the CSR was created again")
+        return requester
 
     def annotate(self, csr: Csr, values: Mapping[str, str | None]) -> Csr:
         """Write annotations, and remove those whose value is `None`.
@@ -299,7 +307,14 @@ def _preconditions(csr: Csr) -> dict[str, str]:
 def _written(response: Response) -> Csr:
     if not response.succeeded:
         raise CsrChanged("the CSR was changed since it was verified")
-    return response.read(read_csr)
+    return response.read(_read_held)
+
+
+def _read_held(source: Source) -> Csr:
+    csr = read_csr(source)
+    if deep_size(csr) > _MAX_HELD:
+        raise ValueError("the CSR takes over 2 MiB of memory")
+    return csr
 
 
 def _review(requester: Json, csr: Csr, subresource: str) -> Json:

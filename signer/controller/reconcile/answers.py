@@ -44,13 +44,14 @@ def certify_answer(current: CsrState, kind: CsrKind, answer: ParsedAnswer) -> Re
     withheld = current.cluster.withheld.get_or_sign(
         current.csr.uid, verified, authority, not_after, sign
     )
-    listed = current.read_credential_list()
+    node_name = verified.holder.node_name
+    listed = current.read_credential_list(node_name)
     claimed = make_claims(
         verified,
         current.context(now),
         claims=dependencies.claims,
         certificate=withheld,
-        entry=None if listed is None else listed.entry(verified.holder.node_name),
+        entry=None if listed is None else listed.entry(node_name),
     )
     for unknown in claimed.alarms:
         current.raise_alarm(unknown, verified.machine)

@@ -96,11 +96,12 @@ class CsrState:
         if self.policy.access_review is AccessReview.REQUIRE:
             verify_access(self.csr, kind, self.cluster.csrs.may_create)
 
-    def read_credential_list(self) -> CredentialList | None:
-        """Return the credential list of the cluster, `None` where the signer keeps none."""
+    def read_credential_list(self, node_name: str) -> CredentialList | None:
+        """Return what the credential list has for a node, `None` where the signer keeps none."""
         if not self.policy.renewals.publish_credentials:
             return None
-        return self.cluster.credentials.read()
+        listed = self.cluster.credentials.read()
+        return None if listed is None else listed.of_node(node_name)
 
     def record(
         self, outcome: str, error: AttestationError | None = None, *, new: bool = True

@@ -74,7 +74,7 @@ def _challenge_state(
 
 
 def _read_entry(current: CsrState, node_name: str) -> CredentialEntry | None:
-    listed = current.read_credential_list()
+    listed = current.read_credential_list(node_name)
     return None if listed is None else listed.entry(node_name)
 
 

@@ -68,6 +68,14 @@ def test_ban_does_not_wait_until_no_other_node_renews() -> None:
     assert "metadata" not in body
 
 
+def test_entries_of_other_nodes_are_not_held_and_their_space_counts() -> None:
+    listed = CredentialList({"a": "1" * (1 << 19), "b": "7"}, 0)
+    for name, texts in (("b", {"b": "7"}), ("c", {})):
+        held = listed.of_node(name)
+        assert held.texts == texts
+        assert held.used() == listed.used() > 0.5
+
+
 # space
 
 SPACE = 3 << 19

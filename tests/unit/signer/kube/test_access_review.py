@@ -1,5 +1,7 @@
 """Access reviews: who asks for a certificate, and whether the API server decided."""
 
+from contextlib import nullcontext
+
 import pytest
 
 from signer.kube.access_review import read_decided_review, read_requester
@@ -42,3 +44,12 @@ def test_review_is_about_the_whole_requester_of_the_csr() -> None:
 def test_requester_may_have_a_name_alone() -> None:
     requester = read_requester({"metadata": {"uid": "u"}, "spec": {"username": "alice"}})
     assert requester == ("u", {"user": "alice", "uid": "", "groups": [], "extra": {}})
+
+
+def test_requester_that_takes_much_memory_is_unreadable() -> None:
+    """A worker holds it, and the review with it, until a hostile API server answers."""
+    groups = [f"{number} " + "g" * 4000 + "\U0001f600" for number in range(5)]
+    for count, large in ((3, False), (5, True)):
+        raises = pytest.raises(ValueError, match="takes over 64 KiB of memory")
+        with raises if large else nullcontext():
+            read_requester({"metadata": {"uid": "u"}, "spec": {"groups": groups[:count]}})

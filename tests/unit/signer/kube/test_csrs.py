@@ -1,15 +1,23 @@
 """Reading CSRs, and which of them are kept."""
 
 import base64
+import json
+import tracemalloc
+from collections.abc import Callable
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
 import pytest
 
+from common.errors import ApiServerUnavailable
 from common.names import BUILTIN_SERVING_SIGNER, CHALLENGE_ANNOTATION, CLIENT_SIGNER, SERVING_SIGNER
-from signer.kube.csrs import read_csr, read_pending_csr
-from signer.model import Condition
+from signer.kube.csrs import CsrClient, read_csr, read_pending_csr
+from signer.kube.transport.client import MAX_WORKLOAD_RESPONSE, Request
+from signer.model import Condition, Csr
+from tests.fakes.cluster import Answer, FakeCluster
+from tests.fakes.cluster_clients import FakeClient
 
 CERTIFICATE = f"X509SHA256={'ab' * 32}"
 
@@ -138,3 +146,65 @@ def test_csr_that_no_api_server_stores_is_unreadable(path: tuple[str, str], valu
     csr_body[path[0]][path[1]] = value
     with pytest.raises(ValueError, match=r"."):
         read_csr(csr_body)
+
+
+Call = Callable[[CsrClient, Csr], object]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda csrs, csr: csrs.read(csr.name),
+        lambda csrs, csr: csrs.annotate(csr, {"a": "1"}),
+        lambda csrs, csr: csrs.approve(csr, "R", "m"),
+        lambda csrs, csr: csrs.deny(csr, "R", "m"),
+        lambda csrs, csr: csrs.fail(csr, "R", "m"),
+        lambda csrs, csr: csrs.set_certificate(csr, b"c"),
+    ],
+    ids=["read", "annotate", "approve", "deny", "fail", "certify"],
+)
+def test_answer_of_a_hostile_api_server_is_not_kept_while_a_worker_waits(call: Call) -> None:
+    """Each worker could keep 15 MiB, which no budget counted."""
+    wide = {**condition("x"), "message": "m" * 32_000 + "\U0001f600"}
+    conditions = [{**wide, "type": str(number)} for number in range(120)]
+    answer = json.dumps(body(conditions=conditions)).encode()
+    assert len(answer) < MAX_WORKLOAD_RESPONSE
+    cluster = FakeCluster()
+    cluster.intercept((HTTPStatus.OK, answer))
+    with pytest.raises(ApiServerUnavailable, match="answer cannot be read") as caught:
+        call(CsrClient(FakeClient(cluster)), read_csr(body()))
+    assert caught.value.detail == "the CSR takes over 2 MiB of memory"
+
+
+def test_largest_csr_that_etcd_stores_is_read() -> None:
+    cluster = FakeCluster()
+    request = base64.b64encode(b"x" * (1536 << 10)).decode()
+    largest = body()
+    largest["spec"]["request"] = request
+    cluster.intercept((HTTPStatus.OK, largest))
+    csr = CsrClient(FakeClient(cluster)).read("kubelet-tpm-a")
+    assert csr is not None
+    assert len(csr.request) == 1536 << 10
+
+
+def test_csr_is_not_kept_while_a_worker_waits_for_an_access_review() -> None:
+    """Reading the requester took 4 MiB for each worker until the review was answered."""
+    held = []
+
+    def send_csr(_: Request) -> Answer:
+        return HTTPStatus.OK, json.dumps(body() | {"padding": "x" * (3 << 20)}).encode()
+
+    def review(_: Request) -> Answer:
+        held.append(tracemalloc.get_traced_memory()[0])
+        return HTTPStatus.CREATED, {"status": {"allowed": True}}
+
+    cluster = FakeCluster()
+    cluster.intercept(send_csr, "GET")
+    cluster.intercept(review, "POST")
+    client, csr = CsrClient(FakeClient(cluster)), read_csr(body())
+    tracemalloc.start()
+    try:
+        assert client.may_create(csr, "nodeclient")
+    finally:
+        tracemalloc.stop()
+    assert max(held) < 1 << 20

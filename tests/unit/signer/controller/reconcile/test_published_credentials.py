@@ -10,6 +10,7 @@ import pytest
 from common.errors import ApiServerUnavailable
 from signer.claims.credential_entry import entry_of
 from signer.controller.queue.workqueue import RETRY
+from signer.controller.reconcile.csr_state import CsrState
 from signer.model import credential_id
 from signer.policy.policy import UnknownCredential
 from tests.builders.attested_nodes import entry_text
@@ -31,6 +32,18 @@ def test_certificate_is_published_before_its_release_if_the_policy_says_so(
     assert fixture.result(fixture.file(fixture.scenario.answer_csr())).certificate is not None
     assert written == ([[]] if publish else [])
     assert fixture.lists.published == ([{NODE: entry_of(claim_of(fixture))}] if publish else [])
+
+
+def test_worker_holds_no_entry_of_another_node_while_it_waits() -> None:
+    """A hostile API server may fill its list: each worker could keep 15 MiB of it."""
+    fixture = of_a_node(KNOWN, publish=True)
+    fixture.lists.texts = {NODE: "7", "other": "8"}
+    csr = fixture.file(fixture.scenario.answer_csr())
+    current = CsrState(fixture.dependencies(), fixture.cluster, csr)
+    current.load_policy()
+    listed = current.read_credential_list(NODE)
+    assert listed is not None
+    assert listed.texts == {NODE: "7"}
 
 
 def test_late_publication_does_not_bring_back_the_certificates_of_a_banned_key() -> None:
