@@ -8,7 +8,7 @@ from typing import TypeVar
 from common.errors import ApiServerUnavailable
 from signer.errors import AttestedNodeUnreadable, ClaimConflict
 from signer.inventory.cluster_api.cluster import read_cluster
-from signer.inventory.cluster_api.machine_object import read_machine, read_pool
+from signer.inventory.cluster_api.machine_object import MachineObject, read_machine, read_pool
 from signer.inventory.custom_resources.claim_objects import (
     encode_attested_node,
     encode_endorsement_key,
@@ -128,29 +128,41 @@ class KubeClaimStore:
         response = self._api.find(path)
         if response is None:
             return MachineState.ABSENT
-        deleting = list(self._deleting(cluster, provider_id, machine_name))
-        if not deleting:
+        state = MachineState.ABSENT
+        for deleting in self._deleting(cluster, provider_id, machine_name):
+            if not deleting:
+                return MachineState.PRESENT
+            state = MachineState.DELETING
+        if response.read(read_cluster).paused:
             # `clusterctl move` makes the Machines of a paused Cluster after the claims.
-            paused = response.read(read_cluster).paused
-            return MachineState.DELETING if paused else MachineState.ABSENT
-        return MachineState.DELETING if all(deleting) else MachineState.PRESENT
+            return MachineState.DELETING
+        return state
 
     def _deleting(self, cluster: ClusterKey, provider_id: str, machine_name: str) -> Iterator[bool]:
         """Yield, for each matching Machine and each pool with the ID, if it is being deleted."""
-        for machine in self._read(MACHINE, cluster.namespace, read_machine):
-            if (
-                machine.cluster == cluster
-                and machine.provider_id == provider_id
-                and machine_name in {"", machine.name}
-            ):
-                yield machine.deleting
         if machine_name:
-            return  # claims of a MachinePool's members name no Machine
-        for pool in self._read(MACHINE_POOL, cluster.namespace, read_pool):
-            if pool.cluster == cluster and provider_id in pool.provider_ids:
-                yield pool.deleting
+            machines = self._find_machine(machine_name, cluster.namespace)
+        else:
+            # Claims of a MachinePool's members name no Machine. There are few pools.
+            for pool in self._list(MACHINE_POOL, cluster.namespace, read_pool):
+                if pool.cluster == cluster and provider_id in pool.provider_ids:
+                    yield pool.deleting
+            machines = self._list(MACHINE, cluster.namespace, read_machine)
+        for machine in machines:
+            if machine.cluster == cluster and machine.provider_id == provider_id:
+                yield machine.deleting
 
-    def _read(self, kind: Kind, namespace: str, read: Callable[[Source], V]) -> Iterator[V]:
+    def _find_machine(self, name: str, namespace: str) -> Iterator[MachineObject]:
+        path = self._resource(MACHINE).object_path(name, namespace)
+        response = self._api.find(path)
+        if response is not None:
+            try:
+                yield read_machine(response.content)
+            except ValueError as error:
+                detail = f"{path}: {error}"[:500]
+                raise ApiServerUnavailable("the Machine cannot be read", detail=detail) from error
+
+    def _list(self, kind: Kind, namespace: str, read: Callable[[Source], V]) -> Iterator[V]:
         # All objects of the namespace: one that lacks the label of its Cluster counts as well.
         path = self._resource(kind).collection_path(namespace)
         return list_objects(self._api, path, read, max_objects=UNLIMITED)

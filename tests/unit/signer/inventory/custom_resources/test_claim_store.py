@@ -21,8 +21,9 @@ def liveness(
     pools: tuple[Any, ...] = (),
     name: str = "",
     paused: bool = False,
+    server: FakeCluster | None = None,
 ) -> MachineState:
-    server = FakeCluster()
+    server = server or FakeCluster()
     server.put(f"{NAMESPACE}/clusters", {**cluster(), "spec": {"paused": paused}})
     server.put(f"{NAMESPACE}/machines", *machines)
     server.put(f"{NAMESPACE}/machinepools", *pools)
@@ -74,6 +75,17 @@ def test_unreadable_machine_leaves_the_state_undecided() -> None:
             caught.value.detail
             == f"team-a/{name}: Expected `str`, got `bool` - at `$.metadata.labels[...]`"
         )
+    with pytest.raises(ApiServerUnavailable, match="the Machine cannot be read") as caught:
+        liveness(bodies[0], name="machine-1")
+    assert caught.value.detail.startswith(f"{NAMESPACE}/machines/machine-1: Expected `str`")
+
+
+def test_conflict_reads_no_list_of_machines_while_the_node_of_the_claim_exists() -> None:
+    """A namespace may have 10,000 Machines, and each conflict and each old claim read them all."""
+    for pools, name in (((), "machine-1"), ((), "machine-2"), ((pool("pool-1", PROVIDER_ID),), "")):
+        server = FakeCluster()
+        liveness(machine("machine-1"), pools=pools, name=name, server=server)
+        assert f"{NAMESPACE}/machines" not in {request.path for request in server.requests}
 
 
 def test_unreadable_attested_node_has_a_reason_of_its_own() -> None:
