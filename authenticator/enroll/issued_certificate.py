@@ -71,8 +71,9 @@ def verify_issued_certificate(
         _require_key(leaf, key)
         _require_subject(leaf, spec.node_name)
         _require_extensions(leaf, spec)
+        leaf.issuer.public_bytes()  # Names are parsed at their first use.
     except (
-        *(ValueError, UnsupportedAlgorithm, x509.DuplicateExtension),
+        *(ValueError, TypeError, UnsupportedAlgorithm, x509.DuplicateExtension),
         *(x509.InvalidVersion, x509.UnsupportedGeneralNameType),
     ) as error:
         raise CertificateMismatch("the certificate that came back cannot be read") from error

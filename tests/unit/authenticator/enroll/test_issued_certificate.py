@@ -63,6 +63,15 @@ UNREADABLE: Final[dict[str, Callable[[], bytes]]] = {
     "one extension twice": lambda: with_der(
         lambda der: der.replace(OID_OF_CONSTRAINTS, OID_OF_USAGE)
     ),
+    "a subject that is no text": lambda: with_der(
+        lambda der: der.replace(b"\x0c\x14system:node:", b"\x03\x14system:node:")
+    ),
+    "an issuer that is no text": lambda: with_der(
+        lambda der: der.replace(b"\x0c\x0acluster CA", b"\x03\x0acluster CA")
+    ),
+    "an issuer that is not UTF-8": lambda: with_der(
+        lambda der: der.replace(b"cluster CA", b"cluster C\xff")
+    ),
 }
 
 
