@@ -108,6 +108,9 @@ def _sequence(value: object) -> list[object]:
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise ApiResponseMalformed(_WRONG_TYPE)
+    if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+        # JSON can hold it, but no request: it has no encoding.
+        raise ApiResponseMalformed("a text of the API server has half of a surrogate pair")
     return value
 
 

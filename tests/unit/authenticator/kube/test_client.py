@@ -511,6 +511,7 @@ def test_object_name_of_a_hostile_api_server_is_refused(script: Script, answer: 
         {"items": [DOCUMENT]},
         {"items": [DOCUMENT], "metadata": {"resourceVersion": 9}},
         {"items": [{}], "metadata": {"resourceVersion": "9"}},
+        {"items": [DOCUMENT], "metadata": {"resourceVersion": "\ud800"}},
     ],
     ids=lambda malformed: json.dumps(malformed)[-40:],
 )
