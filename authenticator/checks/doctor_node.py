@@ -55,7 +55,10 @@ def check_state_directory(context: DoctorContext) -> str:
         return f"{path} does not exist yet: the first call creates it"
     with StateDirectory(path) as directory:
         directory.require_own()
-        _require_writable(path)
+        mode = directory.mode()
+    if mode & 0o077:
+        raise CheckFailed(f"other users can read or write {path} (mode {mode:04o})")
+    _require_writable(path)
     return f"{path} is private and writable"
 
 

@@ -32,8 +32,8 @@ def run(context: CommandContext) -> int:
             raise StateDirectoryUnwritable(
                 f"the state directory {path} does not exist yet: the first call or join creates it"
             )
-        serving = wiring.load_credential_from(serving_directory(path), clock)
         with StateDirectory(path) as directory:
+            serving = wiring.load_credential_from(serving_directory(path), clock)
             document = collect(FileStore(directory, clock), serving, clock)
     context.print_document(document, format_text(document))
     return 0

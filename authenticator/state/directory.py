@@ -4,7 +4,8 @@ The directory is opened once and every file is opened through its descriptor, so
 putting links into it has no effect. A file is used only if it is a regular file of this user that
 no other user may write. A file that others may read is used with a warning, and its mode becomes
 0600: only this program can have written its content. In a directory of another user, files of this
-user are read, but no file is written. A file is replaced by one rename after its
+user are read, but no file is written. The first write closes a directory that others can read or
+write; reading changes nothing about a directory. A file is replaced by one rename after its
 bytes are on disk, and the directory is synced after that: a kill or a power cut leaves the old file
 or the new one.
 """
@@ -60,8 +61,6 @@ class StateDirectory:
                 ) from error
             raise StateDirectoryUnwritable(f"state directory {path}: {error.strerror}") from error
         self._is_own = os.fstat(self._fd).st_uid == os.geteuid()
-        if self._is_own:
-            self._close_to_others()
 
     def __enter__(self) -> Self:
         return self
@@ -95,7 +94,7 @@ class StateDirectory:
         The caller holds the lock: the temporary file always has the same name.
         Raises `StateDirectoryUnsafe`.
         """
-        self.require_own()
+        self._require_private()
         try:
             _replace(self._fd, name, content)
         except OSError as error:
@@ -106,7 +105,7 @@ class StateDirectory:
 
         Raises `StateDirectoryUnsafe`, `StateDirectoryUnwritable`.
         """
-        self.require_own()
+        self._require_private()
         try:
             _unlink(self._fd, name)
             os.fsync(self._fd)
@@ -119,7 +118,7 @@ class StateDirectory:
         A log over `limit` bytes is first renamed to `<name>.1`.
         Raises `StateDirectoryUnsafe`, `StateDirectoryUnwritable`.
         """
-        self.require_own()
+        self._require_private()
         try:
             with contextlib.suppress(FileNotFoundError):
                 if os.stat(name, dir_fd=self._fd, follow_symlinks=False).st_size > limit:
@@ -144,7 +143,7 @@ class StateDirectory:
         The kernel releases it when its holder exits. The file stays: removing it would let two
         processes hold two locks of one name.
         """
-        self.require_own()
+        self._require_private()
         flags = os.O_RDWR | os.O_CREAT | _SAFE
         try:
             fd = os.open(name, flags, FILE_MODE, dir_fd=self._fd)
@@ -177,20 +176,25 @@ class StateDirectory:
                 f" content and then run chown {os.geteuid()} and chmod 0700"
             )
 
-    def _close_to_others(self) -> None:
-        """Give the directory the mode 0700.
+    def mode(self) -> int:
+        """Return the permissions of the directory."""
+        return stat.S_IMODE(os.fstat(self._fd).st_mode)
+
+    def _require_private(self) -> None:
+        """Require that the directory is this user's, and give it the mode 0700.
 
         Another user who could write to it could move files, but not write one that is used here:
-        used files belong to this user.
+        used files belong to this user. Raises `StateDirectoryUnsafe`.
         """
-        status = os.fstat(self._fd)
-        if status.st_mode & 0o022:
+        self.require_own()
+        mode = self.mode()
+        if mode & 0o022:
             _logger.warning(
                 "state directory %s: others could write to it (mode %04o); now it has mode 0700",
                 self.path,
-                stat.S_IMODE(status.st_mode),
+                mode,
             )
-        if status.st_mode & 0o077:
+        if mode & 0o077:
             with contextlib.suppress(OSError):  # on a read-only disk: each file is checked as well
                 os.fchmod(self._fd, DIRECTORY_MODE)
 

@@ -269,13 +269,23 @@ def test_missing_bootstrap_credential_is_fine_with_a_certificate(node: HealthyNo
 
 
 def files(root: Path) -> dict[Path, int]:
-    """Return every path below a directory with its time of change."""
-    return {path: path.stat().st_mtime_ns for path in [root, *root.rglob("*")]}
+    """Return every path below a directory with its time of change, which a chmod sets, too."""
+    return {path: path.stat().st_ctime_ns for path in [root, *root.rglob("*")]}
 
 
 def test_doctor_changes_nothing(node: HealthyNode) -> None:
     before = files(node.root)
     node.findings()
+    assert files(node.root) == before
+
+
+def test_state_directory_that_others_can_use_is_reported_and_not_changed(node: HealthyNode) -> None:
+    (node.root / "state").chmod(0o755)
+    before = files(node.root)
+    finding = node.findings()["state directory"]
+    assert "other users can read or write" in finding.detail
+    assert "(mode 0755)" in finding.detail
+    assert "mode 0700" in finding.remedy
     assert files(node.root) == before
 
 

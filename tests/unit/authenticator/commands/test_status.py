@@ -1,9 +1,17 @@
 """status: its report on a state directory."""
 
+import errno
+import os
+from io import StringIO
 from pathlib import Path
+from typing import NoReturn
+
+import pytest
 
 from authenticator.commands import status
-from authenticator.errors import RequestDenied
+from authenticator.commands.run import CommandContext
+from authenticator.config.command_line import Arguments
+from authenticator.errors import RequestDenied, StateDirectoryUnwritable
 from authenticator.state.cooldown import start
 from authenticator.state.directory import StateDirectory
 from authenticator.state.run_record import RunRecorder
@@ -50,3 +58,19 @@ def test_exchange_of_another_boot_is_not_shown(tmp_path: Path) -> None:
         store.save_pending(PENDING)
         clock.reboot()
         assert status.collect(store, None, clock)["exchange"] is None
+
+
+def test_status_for_a_user_without_rights_names_the_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was a traceback: nothing in a private directory can be looked up, either."""
+
+    def forbid(*_: object, **__: object) -> NoReturn:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(os, "open", forbid)
+    monkeypatch.setattr(Path, "is_dir", forbid)
+    arguments = Arguments(command="status", flags={"stateDir": str(tmp_path)})
+    context = CommandContext(arguments=arguments, exec_info=None, program="", out=StringIO())
+    with pytest.raises(StateDirectoryUnwritable, match="Permission denied"):
+        status.run(context)

@@ -349,7 +349,10 @@ def test_directory_mode_0770_throws_the_certificate_away(
         FileStore(opened, clock).save_credential(credentials.make(0))
     path.chmod(mode)
     with StateDirectory(path) as opened:
-        assert FileStore(opened, clock).load_credential() == credentials.make(0)
+        store = FileStore(opened, clock)
+        assert store.load_credential() == credentials.make(0)
+        assert stat.S_IMODE(path.stat().st_mode) == mode, "status and doctor change nothing"
+        assert not store.is_repeat_call(1, 1)
     assert stat.S_IMODE(path.stat().st_mode) == 0o700
     assert f"others could write to it (mode {mode:04o})" in caplog.text
 
@@ -367,10 +370,12 @@ def test_file_mode_0640_throws_the_certificate_away(
 
 
 @pytest.mark.parametrize("mode", [0o740, 0o710, 0o704, 0o701, 0o755])
-def test_directory_that_others_can_read_is_closed_to_them(path: Path, mode: int) -> None:
+def test_directory_that_others_can_read_is_closed_to_them(
+    path: Path, clock: FakeClock, mode: int
+) -> None:
     path.mkdir()
     path.chmod(mode)
-    with StateDirectory(path):
+    with StateDirectory(path) as opened, FileStore(opened, clock).lock(Deadline(clock, 1)):
         assert stat.S_IMODE(path.stat().st_mode) == 0o700
 
 
