@@ -213,7 +213,9 @@ class _Exchange:
 
     def await_challenge(self, pending: PendingExchange) -> PendingExchange:
         """Create the offer, or find the existing one; wait for its challenge and store it."""
-        csr = self._create(pending.offer_name, pending.offer)
+        csr = self._retry_while_unavailable(
+            lambda: self._create(pending.offer_name, pending.offer)
+        )
         while True:
             raise_if_rejected(csr)
             challenge = find_challenge(csr)
@@ -308,12 +310,17 @@ class _Exchange:
             )
 
     def _create_answer(self, pending: PendingExchange, request: bytes) -> Csr:
-        if not self._is_challenge_old(pending):
-            return self._create(pending.answer_name, request)
-        csr = self._retry_while_unavailable(lambda: self._api.get(pending.answer_name))
-        if csr is None:
-            raise ExchangeExpired("its challenge was first seen too long ago to be answered")
-        return csr
+        """Create the answer; find the existing one if its challenge is too old for a new one."""
+
+        def create_or_find() -> Csr:
+            if not self._is_challenge_old(pending):
+                return self._create(pending.answer_name, request)
+            csr = self._api.get(pending.answer_name)
+            if csr is None:
+                raise ExchangeExpired("its challenge was first seen too long ago to be answered")
+            return csr
+
+        return self._retry_while_unavailable(create_or_find)
 
     def _create(self, name: str, request: bytes) -> Csr:
         csr_request = CsrRequest(
@@ -323,7 +330,7 @@ class _Exchange:
             expiration_seconds=self._spec.expiration_seconds,
             request=request,
         )
-        csr = self._retry_while_unavailable(lambda: self._api.create(csr_request))
+        csr = self._api.create(csr_request)
         if csr.spec != csr_request:
             raise RequestNameConflict(f"a CSR named {name} exists, with other content")
         return csr

@@ -405,6 +405,23 @@ def test_answer_that_was_not_created_in_four_minutes_is_discarded() -> None:
     assert len(filed(node)) == 3, "the first offer, then another offer and its answer"
 
 
+def test_answer_is_not_created_late_after_an_outage_during_one_call() -> None:
+    """The call retried the creation until its own deadline, with a challenge of any age."""
+    node = before_the_answer_arrives(FakeNode())
+    outage = CHALLENGE_TTL_SECONDS + 1
+    back = node.clock.boottime() + outage
+    called = node.cluster.called
+
+    def is_unavailable(method: str) -> None:
+        called(method)
+        if node.clock.boottime() < back:
+            raise ApiServerUnavailable("gone")
+
+    node.cluster.called = is_unavailable  # type: ignore[method-assign]
+    node.obtain(seconds=EXCHANGE_TTL_SECONDS)
+    assert len(filed(node)) == 3, "the first offer, then another offer and its answer"
+
+
 def test_created_answer_is_awaited_at_any_age_of_its_challenge() -> None:
     node = FakeNode()
     node.cluster.wait["answer"] = "MachineNotFound"
