@@ -101,7 +101,8 @@ class _Enrollment:
             cooldown.check(self._deps.store, self._deps.clock, sources.fingerprint)
         self._resolve_identity(current)
         try:
-            return self._store(self._enroll_with_fallback(sources, refusal), current)
+            new = self._enroll_with_fallback(sources, refusal)
+            return self._store(new, current, trigger)
         except Exception as error:
             self._start_cooldown(error, sources.fingerprint)
             raise
@@ -307,8 +308,13 @@ class _Enrollment:
     def _connect(self, requester: ApiCredential) -> CsrApi:
         return self._deps.connect(self._invocation.exec_info.server, requester, self._deadline)
 
-    def _store(self, new: "exchange.IssuedCredential", current: Credential | None) -> Credential:
-        """Cache the new credential and return it, also when the disk is full."""
+    def _store(
+        self, new: "exchange.IssuedCredential", current: Credential | None, trigger: Trigger
+    ) -> Credential:
+        """Cache the new credential and return it; a call that prints it needs no disk.
+
+        Raises `StateDirectoryUnwritable`: nobody would get the credential.
+        """
         earlier = () if current is None else current.known_calls
         others = tuple(call for call in earlier if call != self._invocation.digest)
         credential = Credential(
@@ -326,6 +332,8 @@ class _Enrollment:
         try:
             self._deps.store.save_credential(credential)
         except StateDirectoryUnwritable as error:
+            if trigger is not Trigger.REQUIRED:
+                raise
             _logger.warning("the new credential is served, but not stored: %s", error)
             return credential
         try:

@@ -17,6 +17,7 @@ JSON files have no checksum: they are synced before a rename puts them in place,
 not tear them. An exchange whose stored bytes have changed fails, and is discarded after 15 minutes.
 """
 
+import contextlib
 import json
 import logging
 import os
@@ -89,9 +90,14 @@ class FileStore:
             return None
 
     def save_credential(self, credential: Credential) -> None:
-        """Replace the credential, and forget which processes were served the previous one."""
+        """Replace the credential, and forget which processes were served the previous one.
+
+        Raises `StateDirectoryUnwritable`, `StateDirectoryUnsafe`: the credential is not replaced.
+        Notes that stay cause one trial of the new credential at most.
+        """
         self._directory.write_atomic(CREDENTIAL, credential_file.encode(credential))
-        self._directory.remove(LAST_SERVED)
+        with contextlib.suppress(StateDirectoryUnwritable):
+            self._directory.remove(LAST_SERVED)
 
     def discard_credential(self) -> None:
         """Delete the credential, which is of another machine. Raises `StateDirectoryUnwritable`."""

@@ -433,10 +433,23 @@ def test_failed_renewal_keeps_the_certificate() -> None:
     assert node.store.credential == old
 
 
-def test_new_certificate_is_served_although_the_disk_is_full() -> None:
-    node = FakeNode()
+def with_disk_that_fills_up(node: FakeNode) -> FakeNode:
+    """Let the disk fill up after the answer is filed, before its certificate is stored."""
     node.cluster.on_wait = lambda: setattr(node.store, "is_full", len(node.cluster.csrs) == 2)
-    credential = node.obtain()
+    return node
+
+
+@pytest.mark.parametrize("trigger", [t for t in Trigger if t is not Trigger.REQUIRED])
+def test_certificate_that_is_neither_printed_nor_stored_is_a_failure(trigger: Trigger) -> None:
+    """A run in the background was recorded as done, and the next one ended in the same way."""
+    node = with_disk_that_fills_up(FakeNode())
+    with pytest.raises(StateDirectoryUnwritable):
+        node.obtain(trigger)
+
+
+def test_new_certificate_is_served_although_the_disk_is_full() -> None:
+    node = with_disk_that_fills_up(FakeNode())
+    credential = node.obtain(Trigger.REQUIRED)
     assert node.store.credential is None
     node.store.is_full = False
     node.cluster.on_wait = lambda: None

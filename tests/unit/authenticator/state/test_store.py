@@ -516,6 +516,15 @@ def test_new_credential_resets_the_served_processes(path: Path, file_store: File
     assert not (path / "served").exists()
 
 
+def test_credential_is_stored_although_the_served_processes_cannot_be_reset(
+    path: Path, file_store: FileStore
+) -> None:
+    """It was reported as not stored, and its exchange stayed."""
+    (path / "served").mkdir()
+    file_store.save_credential(credentials.make(0))
+    assert file_store.load_credential() == credentials.make(0)
+
+
 def test_second_call_of_a_process_is_a_repeat_call_after_ten_seconds(file_store: FileStore) -> None:
     now = 1000
     assert not file_store.is_repeat_call(5, now)
