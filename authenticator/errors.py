@@ -139,7 +139,7 @@ class RequestFailed(StartOver):
 
 
 class ClockSkewTooLarge(StartOver):
-    """The node's clock is more than a day behind the signer's: no certificate is valid yet."""
+    """The clock of the node or of the signer is wrong: no new certificate would be valid here."""
 
 
 class VersionRefused(StartOver):

@@ -213,9 +213,7 @@ class _Exchange:
 
     def await_challenge(self, pending: PendingExchange) -> PendingExchange:
         """Create the offer, or find the existing one; wait for its challenge and store it."""
-        csr = self._retry_while_unavailable(
-            lambda: self._create(pending.offer_name, pending.offer)
-        )
+        csr = self._retry_while_unavailable(lambda: self._create(pending.offer_name, pending.offer))
         while True:
             raise_if_rejected(csr)
             challenge = find_challenge(csr)

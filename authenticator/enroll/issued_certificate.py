@@ -22,8 +22,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from authenticator.errors import CertificateMismatch, CertificateNotAccepted
+from authenticator.errors import CertificateMismatch, CertificateNotAccepted, ClockSkewTooLarge
 from authenticator.model import CertificateSpec
+from authenticator.state.credential import rfc3339
 from common.names import NODE_USER_PREFIX, NODES_GROUP
 
 _T = TypeVar("_T", bound=x509.ExtensionType)
@@ -63,7 +64,7 @@ def verify_issued_certificate(
     """Verify that the certificate is for `key` and matches the spec.
 
     Key, subject, usages and names are those of the request; it is not a CA's; it is valid, to
-    within a day, by the node's clock. Raises `CertificateMismatch`.
+    within a day, by the node's clock. Raises `CertificateMismatch`, `ClockSkewTooLarge`.
     """
     try:
         chain = x509.load_pem_x509_certificates(certificates)
@@ -80,10 +81,13 @@ def verify_issued_certificate(
     not_before, not_after = (
         int(date.timestamp()) for date in (leaf.not_valid_before_utc, leaf.not_valid_after_utc)
     )
-    within = not_before - CLOCK_TOLERANCE_SECONDS <= now < not_after + CLOCK_TOLERANCE_SECONDS
-    if not_before >= not_after or not within:
-        raise CertificateMismatch(
-            "the certificate that came back is not valid now by this node's clock"
+    if not_before >= not_after:
+        raise CertificateMismatch("the certificate that came back ends before it begins")
+    if not not_before - CLOCK_TOLERANCE_SECONDS <= now < not_after + CLOCK_TOLERANCE_SECONDS:
+        raise ClockSkewTooLarge(
+            f"the certificate that came back is valid from {rfc3339(not_before)} to"
+            f" {rfc3339(not_after)}, and this node's clock says {rfc3339(now)}: correct the clock"
+            " of this node, or of the signer"
         )
     return IssuedCertificate(
         chain=b"".join(certificate.public_bytes(Encoding.PEM) for certificate in chain),

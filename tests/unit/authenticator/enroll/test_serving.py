@@ -208,7 +208,6 @@ WRONG: dict[str, Callable[[ServingNode], None]] = {
     "without names": issuance(names=()),
     "one name less": issuance(names=(x509.DNSName("worker-1.example"),)),
     "another's name": issuance(node_name="worker-2"),
-    "out of date": issuance(backdated=timedelta(days=9), lifetime=-timedelta(days=2)),
 }
 
 
