@@ -7,7 +7,7 @@ from typing import Any
 from signer.inventory.custom_resources.claim_objects import encode_attested_node, encode_holder
 from signer.inventory.custom_resources.claim_store import KubeClaimStore
 from signer.inventory.kinds import ATTESTED_NODES, ENDORSEMENT_KEYS
-from signer.model import AttestedNodeObject, EndorsementKeyObject, Registration
+from signer.model import AttestedNodeObject, EndorsementKeyObject, Registration, Release
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.cluster_clients import FakeClient
 
@@ -15,7 +15,7 @@ LONG_AGO = "2026-01-01T00:00:00Z"
 """When all objects were created."""
 
 
-def _registration(entry: Registration) -> dict[str, Any]:
+def _entry(entry: Registration | Release) -> dict[str, Any]:
     cluster = {"clusterNamespace": entry.cluster.namespace, "clusterName": entry.cluster.name}
     return {**cluster, "providerID": entry.provider_id}
 
@@ -41,7 +41,10 @@ class ClaimsCluster:
 
     def put_key(self, key: EndorsementKeyObject) -> EndorsementKeyObject:
         """Store an EndorsementKey with these fields of its spec."""
-        spec: dict[str, Any] = {"registeredFor": [_registration(e) for e in key.registered_for]}
+        spec: dict[str, Any] = {
+            "registeredFor": [_entry(e) for e in key.registered_for],
+            "releasedFrom": [_entry(e) for e in key.released_from],
+        }
         if key.banned:
             spec["banned"] = {"reason": "lost"}
         if key.held_by is not None:

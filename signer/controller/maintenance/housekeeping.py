@@ -231,7 +231,7 @@ def _is_offer(csr: Csr) -> bool:
 
 def _is_disposable(key: EndorsementKeyObject, now: datetime) -> bool:
     """Return whether an old claim is all that the key's object holds."""
-    if key.registered_for or key.banned or key.last_claimed is None:
+    if key.registered_for or key.released_from or key.banned or key.last_claimed is None:
         return False
     return now - key.last_claimed > _CLAIM_GRACE
 

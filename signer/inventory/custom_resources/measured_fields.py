@@ -22,12 +22,17 @@ class MeasuredFields(Fields):
 
 
 def read_measured(fields: MeasuredFields | None) -> MeasuredValues | None:
-    """Return the values, `None` if there are none."""
+    """Return the values, `None` if there are none.
+
+    The signer writes a version only if it is printable. Another one is of a tenant: its lines would
+    be those of a question to an operator.
+    """
     if fields is None:
         return None
+    firmware = fields.firmware or ""
     return MeasuredValues(
         pcrs=fields.pcrs or {},
-        firmware=fields.firmware or "",
+        firmware=firmware if firmware.isprintable() else "",
         secure_boot=fields.secure_boot,
         platform_keys=texts(fields.platform_keys),
         signature_databases=texts(fields.signature_databases),

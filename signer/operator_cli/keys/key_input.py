@@ -103,12 +103,20 @@ def read_key(argument: str, stdin: TextIO) -> PublicEndorsementKey:
         raise InputInvalid(f"{argument}: must have 64 hexadecimal digits after {_DIGEST_PREFIX}")
     if argument == "-":
         return parse_key(stdin.read(_MAX_KEY_FILE), "standard input")
-    if not Path(argument).exists():
+    if not _exists(Path(argument)):
         raise InputInvalid(
-            f"the key {argument} must be sha256:HEX with 64 digits, an existing file, or -",
+            f"the key {argument:.100} must be sha256:HEX with 64 digits, an existing file, or -",
             hint="give what `kubelet-authenticator-tpm endorsement-key` prints on the node",
         )
     return parse_key(read_text(Path(argument)), argument)
+
+
+def _exists(path: Path) -> bool:
+    """Return whether a file exists; the text of a key is too long for the name of one."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
 
 
 def read_inventory(path: Path, default: ClusterKey | None) -> list[KeyRegistration]:

@@ -19,7 +19,7 @@ from signer.controller.maintenance.housekeeping import (
 )
 from signer.errors import AuthorityShared, AuthorityUnavailable
 from signer.fairness.outbox import Outbox
-from signer.model import AttestedNodeObject, ClusterKey
+from signer.model import AttestedNodeObject, ClusterKey, Release
 from signer.policy.policy import Approval, AutoApproveBindings, Policy, PolicyMode
 from tests.builders import kube_objects
 from tests.builders.attested_nodes import attested_node
@@ -341,11 +341,12 @@ def test_an_unclaimed_endorsement_key_is_deleted_after_a_day() -> None:
         {"held_by": None},
         {"banned": True},
         {"registered_for": (REGISTRATION,)},
+        {"released_from": (Release(cluster=HOME, provider_id=None),)},
     ],
-    ids=["claimed a moment ago", "no time", "never claimed", "banned", "registered"],
+    ids=["claimed a moment ago", "no time", "never claimed", "banned", "registered", "released"],
 )
 def test_an_endorsement_key_that_may_be_needed_is_kept(changes: dict[str, Any]) -> None:
-    """A ban that is deleted would be no ban; a registration is an operator's."""
+    """A ban that is deleted would be no ban. Operators write registrations and releases, too."""
     assert keys_after_round(**changes) == []
 
 

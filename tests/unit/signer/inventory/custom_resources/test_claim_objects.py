@@ -54,6 +54,15 @@ def test_attested_node_round_trips() -> None:
     assert not absent & stored(bare)["spec"].keys()
 
 
+def test_version_of_the_firmware_has_one_line() -> None:
+    """A tenant's version added lines to what `pcrs accept` shows before it asks."""
+    body = stored(NODE)
+    body["spec"]["measured"] = {"firmware": "1.5. Nodes that quoted these values (99)\n"}
+    node = read_attested_node(body)
+    assert node.measured is not None
+    assert node.measured.firmware == ""
+
+
 def test_long_name_of_a_policy_stops_no_claim() -> None:
     """The CRD allows the names of objects; a policy in a file may have any name."""
     assert stored(replace(NODE, policy="p" * 5000))["spec"]["policy"] == "p" * 253

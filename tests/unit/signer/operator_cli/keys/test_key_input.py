@@ -81,10 +81,11 @@ def test_key_is_read_from_an_argument_a_file_and_standard_input(tmp_path: Path) 
     assert read_key(DIGEST, io.StringIO()).name == DIGEST
     assert read_key(str(file), io.StringIO()).name == DIGEST
     assert read_key("-", io.StringIO(PEM)).name == DIGEST
-    with pytest.raises(
-        InputInvalid, match="must be sha256:HEX with 64 digits, an existing file, or -"
-    ):
-        read_key(str(tmp_path / "none"), io.StringIO())
+    for other in (str(tmp_path / "none"), json.dumps({"certificates": [PEM] * 40})):
+        with pytest.raises(
+            InputInvalid, match="must be sha256:HEX with 64 digits, an existing file, or -"
+        ):
+            read_key(other, io.StringIO())
 
 
 CSV = f"""key,cluster,machine,providerID,node
