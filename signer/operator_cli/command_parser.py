@@ -7,6 +7,7 @@ import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -14,8 +15,7 @@ from signer.operator_cli.errors import EXIT_MISUSED
 from signer.settings.flags import add_command, add_learn_flags, add_version, parse_cluster_key
 
 PROGRAM: Final = "kubectl-attestation"
-FORMATS: Final = ("table", "wide", "json", "yaml")
-_LIST_FORMATS: Final = (*FORMATS, "name")
+_FORMATS: Final = ("table", "wide", "json", "yaml")
 _EPILOG: Final = (
     "Exit status: 0 done, or all is well; 1 the answer is no (a problem, a denied request, an"
     " object that does not exist); 2 the arguments or files are invalid; 3 it cannot be decided or"
@@ -77,7 +77,9 @@ def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
     add_version(parser)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, what in COMMANDS.items():
-        _FLAGS[name](add_command(commands, name, what, _ALIASES.get(name, ())))
+        command = add_command(commands, name, what, _ALIASES.get(name, ()))
+        for add in _FLAGS[name]:
+            add(command)
     return parser
 
 
@@ -96,11 +98,6 @@ def _add_connection(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_read_flags(command: argparse.ArgumentParser, formats: Sequence[str] = FORMATS) -> None:
-    _add_selection(command)
-    _add_output(command, formats)
-
-
 def _add_selection(command: argparse.ArgumentParser) -> None:
     _add_connection(command)
     namespaces = command.add_mutually_exclusive_group()
@@ -114,11 +111,6 @@ def _add_selection(command: argparse.ArgumentParser) -> None:
         help="Clusters of all namespaces; this is the default",
     )
     _add_cluster(command, "only this Cluster")
-
-
-def _add_list_flags(command: argparse.ArgumentParser) -> None:
-    _add_read_flags(command, _LIST_FORMATS)
-    _add_watch(command)
 
 
 def _add_watch(command: argparse.ArgumentParser) -> None:
@@ -136,10 +128,14 @@ def _add_cluster(
     return command.add_argument(name, type=parse_cluster_key, metavar="NAMESPACE/NAME", help=what)
 
 
-def _add_output(command: argparse.ArgumentParser, formats: Sequence[str] = FORMATS) -> None:
+def _add_output(command: argparse.ArgumentParser, formats: Sequence[str] = _FORMATS) -> None:
     command.add_argument(
         "-o", "--output", choices=formats, default="table", help="format (%(default)s)"
     )
+
+
+def _add_list_output(command: argparse.ArgumentParser) -> None:
+    _add_output(command, (*_FORMATS, "name"))
 
 
 def _add_yes(command: argparse.ArgumentParser) -> None:
@@ -153,12 +149,10 @@ def _add_yes(command: argparse.ArgumentParser) -> None:
 
 
 def _add_key(command: argparse.ArgumentParser) -> None:
-    _add_connection(command)
     command.add_argument("key", metavar="KEY", help=_KEY_HELP)
 
 
 def _add_approve(command: argparse.ArgumentParser) -> None:
-    _add_connection(command)
     command.add_argument(
         "target",
         metavar="MACHINE|KEY",
@@ -174,11 +168,9 @@ def _add_approve(command: argparse.ArgumentParser) -> None:
         "-n", "--namespace", default="", metavar="NAME", help="only Machines of this namespace"
     )
     _add_cluster(command, "only Machines of this Cluster")
-    _add_yes(command)
 
 
 def _add_register(command: argparse.ArgumentParser) -> None:
-    _add_connection(command)
     command.add_argument("key", metavar="KEY", nargs="?", help=_NEW_KEY_HELP)
     _add_cluster(command, "the Cluster of the machine; with --inventory, of rows without one")
     command.add_argument("--machine", metavar="NAME", help="the name of its Machine")
@@ -190,30 +182,13 @@ def _add_register(command: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="register all rows of a CSV or JSON file with key, cluster, machine, providerID, node",
     )
-    _add_yes(command)
 
 
-def _add_replace(command: argparse.ArgumentParser) -> None:
-    _add_key(command)
+def _add_new_key(command: argparse.ArgumentParser) -> None:
     command.add_argument("new_key", metavar="NEW-KEY", help=_NEW_KEY_HELP)
-    _add_reason(command, "mainboard or TPM replaced")
-    _add_now(command)
-    _add_yes(command)
 
 
-def _add_ban(command: argparse.ArgumentParser) -> None:
-    _add_key(command)
-    _add_reason(command, None)
-    _add_now(command)
-    _add_yes(command)
-
-
-def _add_unban(command: argparse.ArgumentParser) -> None:
-    _add_key(command)
-    _add_yes(command)
-
-
-def _add_reason(command: argparse.ArgumentParser, default: str | None) -> None:
+def _add_reason(command: argparse.ArgumentParser, default: str | None = None) -> None:
     command.add_argument(
         "--reason",
         default=default,
@@ -233,21 +208,17 @@ def _add_now(command: argparse.ArgumentParser) -> None:
 
 
 def _add_release(command: argparse.ArgumentParser) -> None:
-    _add_key(command)
     _add_cluster(command, "the Cluster of the former owner")
     command.add_argument(
         "--provider-id", metavar="ID", help="only one machine of that Cluster (default: all)"
     )
-    _add_yes(command)
 
 
-def _add_kubeconfig(command: argparse.ArgumentParser) -> None:
-    _add_connection(command)
+def _add_named_cluster(command: argparse.ArgumentParser) -> None:
     _add_cluster(command, "the Cluster to connect to", "cluster")
 
 
 def _add_explain(command: argparse.ArgumentParser) -> None:
-    _add_connection(command)
     _add_cluster(command, "the Cluster of the request").required = True
     _add_output(command, ("table", "json"))
     command.add_argument("csr", metavar="CSR", help="the name of the request")
@@ -262,7 +233,6 @@ def _add_explain(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="read the challenge keys, without which no answer can be decided",
     )
-    _add_signer_namespace(command)
 
 
 def _add_signer_namespace(command: argparse.ArgumentParser) -> None:
@@ -277,8 +247,9 @@ def _add_signer_namespace(command: argparse.ArgumentParser) -> None:
 def _add_policy(command: argparse.ArgumentParser) -> None:
     actions = command.add_subparsers(dest="action", required=True)
     what = "read policies as the signer does, and compare them with the Clusters"
-    check = actions.add_parser("check", help=what, description=f"{what[0].upper()}{what[1:]}.")
-    _add_read_flags(check)
+    check = add_command(actions, "check", what)
+    _add_selection(check)
+    _add_output(check)
     check.add_argument(
         "file",
         type=Path,
@@ -294,34 +265,47 @@ def _add_policy(command: argparse.ArgumentParser) -> None:
 
 def _add_pcrs(command: argparse.ArgumentParser) -> None:
     actions = command.add_subparsers(dest="action", required=True)
-    what = "group the nodes whose boot their policy does not allow, and list values of no node"
-    review = actions.add_parser("review", help=what, description=f"{what[0].upper()}{what[1:]}.")
-    _add_connection(review)
-    _add_output(review, _LIST_FORMATS)
-    _add_signer_namespace(review)
-    for name, what in (
-        ("accept", "add the values of a group of nodes to their policy"),
-        ("withdraw", "remove a value that no node has any more from its policy"),
+    for name, what, adders in (
+        (
+            "review",
+            "group the nodes whose boot their policy does not allow, and list values of no node",
+            (_add_list_output,),
+        ),
+        (
+            "accept",
+            "add the values of a group of nodes to their policy",
+            (_add_group, _add_accept, _add_yes),
+        ),
+        (
+            "withdraw",
+            "remove a value that no node has any more from its policy",
+            (_add_group, _add_yes),
+        ),
+        (
+            "import",
+            "add the PCR values that a vendor predicts for its image, and end the former ones",
+            (_add_import, _add_yes),
+        ),
     ):
-        action = actions.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
-        _add_connection(action)
-        action.add_argument("group", metavar="GROUP", help="the group, as `pcrs review` shows it")
-        _add_signer_namespace(action)
-        _add_yes(action)
-        if name == "accept":
-            action.add_argument(
-                "--until",
-                type=_parse_last_day,
-                metavar="DATE",
-                help="the values count until the end of this day (UTC), as YYYY-MM-DD",
-            )
-    _add_import(actions)
+        action = add_command(actions, name, what)
+        for add in (_add_connection, _add_signer_namespace, *adders):
+            add(action)
 
 
-def _add_import(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    what = "add the PCR values that a vendor predicts for its image, and end the former ones"
-    action = actions.add_parser("import", help=what, description=f"{what[0].upper()}{what[1:]}.")
-    _add_connection(action)
+def _add_group(action: argparse.ArgumentParser) -> None:
+    action.add_argument("group", metavar="GROUP", help="the group, as `pcrs review` shows it")
+
+
+def _add_accept(action: argparse.ArgumentParser) -> None:
+    action.add_argument(
+        "--until",
+        type=_parse_last_day,
+        metavar="DATE",
+        help="the values count until the end of this day (UTC), as YYYY-MM-DD",
+    )
+
+
+def _add_import(action: argparse.ArgumentParser) -> None:
     action.add_argument(
         "file",
         type=Path,
@@ -349,8 +333,6 @@ def _add_import(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="the former values count until the end of this day (UTC), as YYYY-MM-DD (default: 30"
         " days from now)",
     )
-    _add_signer_namespace(action)
-    _add_yes(action)
 
 
 def _parse_last_day(text: str) -> datetime:
@@ -363,7 +345,6 @@ def _parse_last_day(text: str) -> datetime:
 
 
 def _add_learn(command: argparse.ArgumentParser) -> None:
-    _add_connection(command)
     add_learn_flags(command)
     _add_cluster(command, "the Cluster of the nodes; required if the log has several with them")
     command.add_argument(
@@ -373,13 +354,7 @@ def _add_learn(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_fleet(command: argparse.ArgumentParser) -> None:
-    _add_read_flags(command)
-    _add_signer_namespace(command)
-
-
-def _add_doctor(command: argparse.ArgumentParser) -> None:
-    _add_fleet(command)
+def _add_account(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--signer-account",
         default="node-attestation-signer",
@@ -388,14 +363,7 @@ def _add_doctor(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_problems(command: argparse.ArgumentParser) -> None:
-    _add_fleet(command)
-    _add_watch(command)
-
-
-def _add_collect(command: argparse.ArgumentParser) -> None:
-    _add_selection(command)
-    _add_signer_namespace(command)
+def _add_archive(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "file",
         type=Path,
@@ -405,30 +373,26 @@ def _add_collect(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_clusters(command: argparse.ArgumentParser) -> None:
-    _add_list_flags(command)
-    _add_signer_namespace(command)
-
-
-_FLAGS: Final[Mapping[str, _Adder]] = {
-    "status": _add_fleet,
-    "clusters": _add_clusters,
-    "problems": _add_problems,
-    "nodes": _add_list_flags,
-    "pending": _add_list_flags,
-    "approve": _add_approve,
-    "register": _add_register,
-    "replace": _add_replace,
-    "ban": _add_ban,
-    "unban": _add_unban,
-    "release": _add_release,
-    "kubeconfig": _add_kubeconfig,
-    "rejoin-kubeconfig": _add_kubeconfig,
-    "explain": _add_explain,
-    "policy": _add_policy,
-    "pcrs": _add_pcrs,
-    "learn": _add_learn,
-    "version": _add_output,
-    "doctor": _add_doctor,
-    "collect": _add_collect,
+_REPLACED: Final = partial(_add_reason, default="mainboard or TPM replaced")
+_FLAGS: Final[Mapping[str, Sequence[_Adder]]] = {
+    "status": (_add_selection, _add_output, _add_signer_namespace),
+    "clusters": (_add_selection, _add_list_output, _add_watch, _add_signer_namespace),
+    "problems": (_add_selection, _add_output, _add_signer_namespace, _add_watch),
+    "nodes": (_add_selection, _add_list_output, _add_watch),
+    "pending": (_add_selection, _add_list_output, _add_watch),
+    "approve": (_add_connection, _add_approve, _add_yes),
+    "register": (_add_connection, _add_register, _add_yes),
+    "replace": (_add_connection, _add_key, _add_new_key, _REPLACED, _add_now, _add_yes),
+    "ban": (_add_connection, _add_key, _add_reason, _add_now, _add_yes),
+    "unban": (_add_connection, _add_key, _add_yes),
+    "release": (_add_connection, _add_key, _add_release, _add_yes),
+    "kubeconfig": (_add_connection, _add_named_cluster),
+    "rejoin-kubeconfig": (_add_connection, _add_named_cluster),
+    "explain": (_add_connection, _add_explain, _add_signer_namespace),
+    "policy": (_add_policy,),
+    "pcrs": (_add_pcrs,),
+    "learn": (_add_connection, _add_learn),
+    "version": (_add_output,),
+    "doctor": (_add_selection, _add_output, _add_signer_namespace, _add_account),
+    "collect": (_add_selection, _add_signer_namespace, _add_archive),
 }

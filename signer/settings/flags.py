@@ -8,7 +8,7 @@ from signer.model import ClusterKey
 
 
 def parse_cluster_key(text: str) -> ClusterKey:
-    """Return a Cluster's key; the type of an argument."""
+    """Return a Cluster's key; the type of an argument. Raises `ArgumentTypeError`."""
     namespace, _, name = text.partition("/")
     if not namespace or not name or "/" in name:
         raise argparse.ArgumentTypeError("must be NAMESPACE/NAME")
@@ -31,10 +31,10 @@ def add_command(
     what: str,
     aliases: Sequence[str] = (),
 ) -> argparse.ArgumentParser:
-    """Add a command, whose help is `what`. The parsed `command` is its name, never an alias."""
+    """Add a command or an action, whose help is `what`. Its parsed name is never an alias."""
     description = f"{what[0].upper()}{what[1:]}."
     command = commands.add_parser(name, help=what, description=description, aliases=aliases)
-    command.set_defaults(command=name)
+    command.set_defaults(**{commands.dest: name})
     return command
 
 
