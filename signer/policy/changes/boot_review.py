@@ -181,21 +181,37 @@ def add_values(
     spec: Mapping[str, Any], group: Group, until: datetime | None = None
 ) -> dict[str, Any]:
     """Return the spec of the policy with the values of a group; those of PCRs count `until`."""
-    changed = copy.deepcopy(dict(spec))
-    for value in group.values:
-        digests = _list_in(changed, group.variant, value)
-        digests[:] = sorted({*map(str.lower, digests), value.digest})
+    changed = with_values(spec, group.variant, group.values)
     set_end(changed, _pcr_digests(group), until)
     return changed
 
 
 def remove_values(spec: Mapping[str, Any], group: Group) -> dict[str, Any]:
     """Return the spec of the policy without the values of a group."""
-    changed = copy.deepcopy(dict(spec))
-    for value in group.values:
-        digests = _list_in(changed, group.variant, value)
-        digests[:] = [digest for digest in digests if digest.lower() != value.digest]
+    changed = without_values(spec, group.variant, group.values)
     set_end(changed, _pcr_digests(group) - listed_digests(changed), None)
+    return changed
+
+
+def with_values(
+    spec: Mapping[str, Any], variant: int | None, values: Iterable[Value]
+) -> dict[str, Any]:
+    """Return a copy of the spec with these values in the lists of a variant or of the policy."""
+    changed = copy.deepcopy(dict(spec))
+    for value in values:
+        digests = _list_in(changed, variant, value)
+        digests[:] = sorted({*map(str.lower, digests), value.digest})
+    return changed
+
+
+def without_values(
+    spec: Mapping[str, Any], variant: int | None, values: Iterable[Value]
+) -> dict[str, Any]:
+    """Return a copy of the spec without these values in the lists of a variant or of the policy."""
+    changed = copy.deepcopy(dict(spec))
+    for value in values:
+        digests = _list_in(changed, variant, value)
+        digests[:] = [digest for digest in digests if digest.lower() != value.digest]
     return changed
 
 

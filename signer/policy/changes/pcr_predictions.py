@@ -6,7 +6,6 @@ already belong to no import. Sources: the README of Bottlerocket's pcrsys; the o
 compute-pcrs; systemd-measure(1), `calculate --json`.
 """
 
-import copy
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -16,7 +15,14 @@ from typing import Any, Final
 from common.formats import strict_json
 from common.tpm.constants import BANKS as BANK_ALGORITHMS
 from common.tpm.constants import DIGEST_SIZES, PCR_COUNT
-from signer.policy.changes.boot_review import ReviewedPolicy, Value, listed_digests, set_end
+from signer.policy.changes.boot_review import (
+    ReviewedPolicy,
+    Value,
+    listed_digests,
+    set_end,
+    with_values,
+    without_values,
+)
 from signer.policy.load import load_spec
 from signer.policy.policy import BANKS, RefusedPolicy
 
@@ -89,11 +95,8 @@ def import_values(  # noqa: PLR0913 - each by name
     ends = {digest.hex() for digest in reviewed.policy.pcrs.until}
     superseded = frozenset(value for value in former if value.digest not in ends)
     added = fitting - present
-    spec = _without(reviewed.spec, removed)
-    for value in added:
-        digests = _list_of(spec, value)
-        digests[:] = sorted({*map(str.lower, digests), value.digest})
-    if listed_digests(_without(spec, superseded)) & _digests(superseded):
+    spec = with_values(without_values(reviewed.spec, None, removed), None, added)
+    if listed_digests(without_values(spec, None, superseded)) & _digests(superseded):
         raise PredictionsInvalid(
             "the policy allows a superseded value for another PCR or for other Machines, where it"
             " would end, too: remove it from the policy first"
@@ -142,20 +145,6 @@ def _value(bank: str, index: object, digest: object) -> Value:
     if len(text) != 2 * DIGEST_SIZES[BANK_ALGORITHMS[bank]]:
         raise PredictionsInvalid("must have digests of the size of their bank")
     return Value((bank, str(index)), text.lower())
-
-
-def _list_of(spec: Mapping[str, Any], value: Value) -> list[str]:
-    bank, index = value.where
-    digests: list[str] = spec["pcrs"]["allowed"][bank][index]
-    return digests
-
-
-def _without(spec: Mapping[str, Any], values: Values) -> dict[str, Any]:
-    changed = copy.deepcopy(dict(spec))
-    for value in values:
-        digests = _list_of(changed, value)
-        digests[:] = [digest for digest in digests if digest.lower() != value.digest]
-    return changed
 
 
 def _digests(values: Collection[Value]) -> frozenset[str]:
