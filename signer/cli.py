@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from signer.controller.controller import Controller
-from signer.explain.command import Files, explain
+from signer.explain.command import explain
 from signer.explain.manifests import FilesInvalid
 from signer.explain.report import EXIT_UNDECIDED
 from signer.logs import start_log
@@ -60,7 +60,7 @@ def _run(arguments: argparse.Namespace, *, only_check: bool) -> int:
     try:
         config = load(_flags(arguments, os.environ))
     except ConfigError as error:
-        return _misused(error.problems)
+        return _fail(_EXIT_MISUSED, error.problems)
     if only_check:
         sys.stdout.write(_describe(config))
         return 0
@@ -71,8 +71,7 @@ def _run(arguments: argparse.Namespace, *, only_check: bool) -> int:
         agent = f"{PROGRAM}/{version('node-attestation')}"
         controller = Controller(config, log, agent=agent, host_name=socket.gethostname())
     except OSError as error:
-        sys.stderr.write(f"{PROGRAM}: --metrics-address: {error.strerror}\n")
-        return _EXIT_FAILED
+        return _fail(_EXIT_FAILED, [f"--metrics-address: {error.strerror}"])
     controller.run(stop)
     return 0
 
@@ -103,29 +102,27 @@ def _learn(arguments: argparse.Namespace) -> int:
         with _open_log(arguments.log) as log:
             text = draft_policy(log, nodes=arguments.node, cluster=arguments.cluster)
     except LearnError as error:
-        _write_problems(error.problems)
-        return _EXIT_FAILED
+        return _fail(_EXIT_FAILED, error.problems)
     except OSError as error:
-        return _misused([f"{arguments.log}: {error.strerror}"])
+        return _fail(_EXIT_MISUSED, [f"{arguments.log}: {error.strerror}"])
     sys.stdout.write(text)
     return 0
 
 
 def _explain(arguments: argparse.Namespace) -> int:
     """Print how the signer would judge the requests; the exit status is the verdict."""
-    files = Files(
-        requests=arguments.file,
-        policy=arguments.policy,
-        objects=arguments.objects,
-        challenge_key_secret=arguments.challenge_key_secret,
-        cluster=arguments.cluster,
-    )
     try:
         report, status = explain(
-            files, now=arguments.now or datetime.now(UTC), json=arguments.output == "json"
+            requests=arguments.file,
+            policy=arguments.policy,
+            objects=arguments.objects,
+            challenge_key_secret=arguments.challenge_key_secret,
+            cluster=arguments.cluster,
+            now=arguments.now or datetime.now(UTC),
+            json=arguments.output == "json",
         )
     except (FilesInvalid, ConfigError) as error:
-        return _misused(error.problems)
+        return _fail(_EXIT_MISUSED, error.problems)
     except Exception:  # noqa: BLE001 - Python would exit with 1, which means denied
         traceback.print_exc()
         return EXIT_UNDECIDED
@@ -133,14 +130,10 @@ def _explain(arguments: argparse.Namespace) -> int:
     return status
 
 
-def _misused(problems: Sequence[str]) -> int:
-    _write_problems(problems)
-    return _EXIT_MISUSED
-
-
-def _write_problems(problems: Sequence[str]) -> None:
+def _fail(status: int, problems: Sequence[str]) -> int:
     for problem in problems:
         sys.stderr.write(f"{PROGRAM}: {problem}\n")
+    return status
 
 
 def _open_log(name: str) -> AbstractContextManager[TextIO]:

@@ -1,7 +1,6 @@
 """`node-attestation-signer explain`: reads the files, replays the requests, writes the report."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -24,38 +23,37 @@ _CSR = ("certificates.k8s.io", "CertificateSigningRequest")
 _SECRET = ("", "Secret")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Files:
-    """The files that the command line names."""
+def explain(  # noqa: PLR0913 - the files that the command line names
+    *,
+    requests: Path,
+    policy: Path,
+    objects: Sequence[Path],
+    challenge_key_secret: Path | None,
+    cluster: ClusterKey | None,
+    now: datetime,
+    json: bool,
+) -> tuple[str, int]:
+    """Replay every request in a file; return the report and the exit status.
 
-    requests: Path
-    policy: Path
-    objects: Sequence[Path]
-    challenge_key_secret: Path | None
-    cluster: ClusterKey | None
-    """`None`: the only Cluster among the objects."""
-
-
-def explain(files: Files, *, now: datetime, json: bool) -> tuple[str, int]:
-    """Replay every request in the file; return the report and the exit status.
+    Without `cluster`, the objects must hold one Cluster.
 
     Raises:
         FilesInvalid: a file cannot be used.
         ConfigError: the policies or their trust anchors are invalid.
 
     """
-    csrs = _csrs(files.requests)
-    objects = OfflineObjects([body for path in files.objects for body in read_objects(path)])
-    keys = files.challenge_key_secret
-    cluster = _cluster(files.cluster, objects)
-    contents = load_policy_file(files.policy)
+    csrs = _csrs(requests)
+    found = OfflineObjects([body for path in objects for body in read_objects(path)])
+    key = _cluster(cluster, found)
+    contents = load_policy_file(policy)
+    secret = challenge_key_secret
     return explain_requests(
         csrs,
-        objects,
+        found,
         policies=contents.policies,
         anchors=contents.anchors,
-        cluster=cluster,
-        challenge_keys=None if keys is None else _challenge_keys(keys, now),
+        cluster=key,
+        challenge_keys=None if secret is None else _challenge_keys(secret, now),
         now=now,
         json=json,
     )

@@ -32,10 +32,6 @@ def _key(key: PublicKey) -> str:
     return f"{name} {key.key_size}" if name == "RSA" else name
 
 
-def _names(proved: Any) -> str:  # noqa: ANN401
-    return ", ".join(map(str, (*proved.dns, *proved.addresses)))
-
-
 def _extensions(proved: Any) -> str:  # noqa: ANN401
     provider_id = proved.request.provider_id
     return "no provider ID" if provider_id is None else f"provider ID {provider_id}"
@@ -49,24 +45,8 @@ def _boot(proved: Any) -> str:  # noqa: ANN401
     )
 
 
-def _pcrs(proved: Any) -> str:  # noqa: ANN401
-    return " ".join(f"{bank}:{','.join(map(str, proved[bank]))}" for bank in sorted(proved))
-
-
 def _alarm_texts(proved: Any) -> str:  # noqa: ANN401
     return "; ".join(f"alarm: {alarm.message}" for alarm in proved.alarms)
-
-
-def _alarms(proved: Any) -> str:  # noqa: ANN401
-    return _alarm_texts(proved) or "none"
-
-
-def _unexpected_values(proved: Any) -> str:  # noqa: ANN401
-    return "; ".join(f"alarm: {alarm.message}: {alarm.detail}" for alarm in proved.alarms)
-
-
-def _machine(proved: Any) -> str:  # noqa: ANN401
-    return str(getattr(proved, "machine", proved).name)
 
 
 _DESCRIPTIONS: Final[Mapping[str, Callable[[Any], str]]] = {
@@ -81,14 +61,18 @@ _DESCRIPTIONS: Final[Mapping[str, Callable[[Any], str]]] = {
         f"{_key(proved.public_key)} {HASHES[proved.scheme.hash]}, Name {proved.name.hex()}"
     ),
     "Q1": _boot,
-    "Q3": _pcrs,
-    "Q4": _unexpected_values,
-    "M1": _machine,
+    "Q3": lambda proved: " ".join(
+        f"{bank}:{','.join(map(str, proved[bank]))}" for bank in sorted(proved)
+    ),
+    "Q4": lambda proved: "; ".join(
+        f"alarm: {alarm.message}: {alarm.detail}" for alarm in proved.alarms
+    ),
+    "M1": lambda proved: getattr(proved, "machine", proved).name,
     "M3": lambda proved: getattr(proved, "node_name", ""),
-    "M6": _alarms,
+    "M6": lambda proved: _alarm_texts(proved) or "none",
     "E1": lambda proved: f"{_key(proved.public_key)}, EndorsementKey {proved.name}",
     "E2": lambda proved: proved.value,
-    "S1": _names,
+    "S1": lambda proved: ", ".join(map(str, (*proved.dns, *proved.addresses))),
     "K4": _alarm_texts,
     "K2": lambda proved: proved.verified.holder.node_name,
 }

@@ -1,7 +1,6 @@
 """The policies that a command works with: those of a file, or the objects of the cluster."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +12,7 @@ from signer.operator_cli.management.api import ManagementApi
 from signer.operator_cli.management.signer_state import read_signer_state
 from signer.operator_cli.session import Session
 from signer.policy.policy import Policy, PolicySet
-from signer.settings.config import ConfigError, load_policy_file
+from signer.settings.config import ConfigError, PolicyFileContents, load_policy_file
 from signer.settings.trust_bundles import TrustBundleInvalid, load_trust_bundle
 from signer.verify.x509.trust_anchors import TrustAnchors
 
@@ -23,21 +22,12 @@ _FROM_FILE: Final = (
 _FILE: Final = "give the policy file of the signer to this command (docs/policies.md says how)"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadedPolicies:
-    """Policies, and the trust anchors of those that are needed, by the name of the policy."""
-
-    policies: PolicySet
-    anchors: Mapping[str, TrustAnchors]
-
-
-def read_policy_file(path: Path) -> LoadedPolicies:
+def read_policy_file(path: Path) -> PolicyFileContents:
     """Read a policy file as the signer does. Raises `InputInvalid` with every problem."""
     try:
-        contents = load_policy_file(path)
+        return load_policy_file(path)
     except ConfigError as error:
         raise InputInvalid("\n".join(error.problems)) from error
-    return LoadedPolicies(policies=contents.policies, anchors=contents.anchors)
 
 
 def read_policy_objects(api: ManagementApi) -> PolicySet:
@@ -49,22 +39,24 @@ def read_policy_objects(api: ManagementApi) -> PolicySet:
     return PolicySet.of(read_policy(body).policy for body in bodies)
 
 
-def load_for_cluster(api: ManagementApi, cluster: ClusterObject) -> LoadedPolicies:
+def load_for_cluster(
+    api: ManagementApi, cluster: ClusterObject
+) -> tuple[PolicySet, Mapping[str, TrustAnchors]]:
     """Read the policy objects, and the trust anchors of those that select the Cluster.
 
-    Raises `ServerUnavailable`: the files of the trust anchors are not on this machine.
+    The trust anchors are by the name of their policy. Raises `ServerUnavailable`: their files are
+    not on this machine.
     """
     policies = read_policy_objects(api)
     selecting = policies.selecting(cluster.key, cluster.labels)
     try:
-        anchors = {p.name: load_trust_bundle(p) for p in selecting if isinstance(p, Policy)}
+        return policies, {p.name: load_trust_bundle(p) for p in selecting if isinstance(p, Policy)}
     except TrustBundleInvalid as error:
         raise ServerUnavailable(
             f"the trust anchors of a policy cannot be read on this machine: {error}",
             hint="copy the files of the signer to the same paths, or name a policy file with"
             " --policy whose paths exist here",
         ) from error
-    return LoadedPolicies(policies=policies, anchors=anchors)
 
 
 def reads_policy_file(session: Session) -> bool:

@@ -51,19 +51,20 @@ def run(session: Session) -> int:
     [cluster] = snapshot.clusters
     with session.progress("reading the objects that the verdict depends on"):
         csr, workload = _read_workload(session.api, cluster, arguments.csr)
-        objects = _offline_objects([*_management_bodies(session.api, cluster.key), *workload])
+        bodies = [*_management_bodies(session.api, cluster.key), *workload]
         keys = _challenge_keys(session) if arguments.challenge_keys else None
         if arguments.policy is None:
             require_policy_objects(session)
-            loaded = load_for_cluster(session.api, cluster)
+            policies, anchors = load_for_cluster(session.api, cluster)
         else:
-            loaded = read_policy_file(arguments.policy)
+            file = read_policy_file(arguments.policy)
+            policies, anchors = file.policies, file.anchors
     try:
         report, status = explain_requests(
             [csr],
-            objects,
-            policies=loaded.policies,
-            anchors=loaded.anchors,
+            OfflineObjects(bodies),
+            policies=policies,
+            anchors=anchors,
             cluster=cluster.key,
             challenge_keys=keys,
             now=session.now,
@@ -137,13 +138,6 @@ def _referenced(api: ManagementApi, reference: Reference) -> Iterator[Body]:
     response = find_referenced(api, reference)
     if response is not None:
         yield json.loads(response.content)
-
-
-def _offline_objects(bodies: list[Body]) -> OfflineObjects:
-    try:
-        return OfflineObjects(bodies)
-    except FilesInvalid as error:
-        raise ServerUnavailable("\n".join(error.problems)) from error
 
 
 def _challenge_keys(session: Session) -> ChallengeKeys:

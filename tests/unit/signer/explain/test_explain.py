@@ -15,11 +15,11 @@ import yaml
 from common.formats.pem import encode_block
 from common.names import PEM_REQUEST
 from common.requests.binding import sha256
-from signer.explain.command import Files, explain
+from signer.explain.command import explain
 from signer.explain.manifests import FilesInvalid
 from signer.explain.report import EXIT_ALLOWED, EXIT_UNDECIDED
 from signer.model import ChallengeKeys, Csr, Node
-from signer.policy.policy import PcrMode, PcrRules, Policy, PolicyMode
+from signer.policy.policy import PcrRules, Policy, PolicyMode
 from signer.settings.arguments import parse_arguments
 from signer.verify.checks import (
     ANSWER_ORDER,
@@ -34,15 +34,11 @@ from tests.attacks.runner import reconcile_once
 from tests.builders import stored
 from tests.builders.policy_specs import PLATFORM
 from tests.builders.scenario import ABROAD, NODE, NOW, Scenario, key_name, machine
-from tests.builders.signer_command import run
+from tests.builders.signer_command import POLICY, run
 
 STRANGER = sha256(b"another signer's")
-POLICY = {
-    "apiVersion": "attestation.cluster.x-k8s.io/v1alpha1",
-    "kind": "KubeletAttestationPolicy",
-    "metadata": {"name": "default"},
-    "spec": {},
-}
+Files = dict[str, Any]
+"""The arguments of `explain` that come from the command line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,26 +48,25 @@ class Directory:
     path: Path
     scenario: Scenario
 
-    def files(self, csrs: Sequence[Csr], **changes: Any) -> Files:  # noqa: ANN401 - fields of Files
+    def files(self, csrs: Sequence[Csr], **changes: Any) -> Files:  # noqa: ANN401 - of any type
         """Write all files."""
         policy = self.path / "policy.yaml"
         policy.write_text(yaml.safe_dump(POLICY | {"spec": changes.pop("spec", {})}))
         secret = self.path / "secret.json"
         secret.write_text(json.dumps(stored.secret_body(self.scenario.challenge_keys)))
-        files = Files(
-            requests=stored.write_list(self.path / "csrs.json", map(stored.csr_body, csrs)),
-            policy=policy,
-            objects=[
-                stored.write_list(self.path / "objects.json", stored.objects_of(self.scenario))
-            ],
-            challenge_key_secret=secret,
-            cluster=None,
-        )
-        return replace(files, **changes)
+        objects = stored.write_list(self.path / "objects.json", stored.objects_of(self.scenario))
+        return {
+            "requests": stored.write_list(self.path / "csrs.json", map(stored.csr_body, csrs)),
+            "policy": policy,
+            "objects": [objects],
+            "challenge_key_secret": secret,
+            "cluster": None,
+            **changes,
+        }
 
     def report(self, *csrs: Csr, **changes: Any) -> tuple[str, int]:  # noqa: ANN401 - as above
         """Return text and exit status, with placeholders for names that differ in each run."""
-        text, status = explain(self.files(csrs, **changes), now=NOW, json=False)
+        text, status = explain(**self.files(csrs, **changes), now=NOW, json=False)
         world = self.scenario
         text = text.replace(key_name(world.ek), "<EK>").replace(
             world.ak.public.name().hex(), "<AK>"
@@ -181,38 +176,31 @@ def test_a_refusal_has_the_checks_before_it_and_its_reason(directory: Directory)
     assert status == 1
 
 
-def test_report_shows_a_value_that_the_policy_only_warns_about(directory: Directory) -> None:
+@pytest.mark.parametrize(
+    ("mode", "line", "detail", "status"),
+    [
+        ("Warn", "ok            PCRs: policy and event log: alarm: the policy does not ", "", 0),
+        (
+            "Enforce",
+            "denied        PCRs: policy and event log: PcrPolicyMismatch: ",
+            "for the operator: ",
+            1,
+        ),
+    ],
+)
+def test_report_shows_which_pcr_differs_and_from_which_value(
+    directory: Directory, mode: str, line: str, detail: str, status: int
+) -> None:
+    """Also for a value that the policy only warns about."""
     allowed = {"sha256": {"7": ["ab" * 32]}}
-    spec = {"pcrs": {"selection": {"sha256": [7]}, "mode": "Warn", "allowed": allowed}}
+    spec = {"pcrs": {"selection": {"sha256": [7]}, "mode": mode, "allowed": allowed}}
     world = Scenario(policy=Policy(name="test", pcrs=PcrRules(selection={"sha256": (7,)})))
-    text, status = replace(directory, scenario=world).report(world.answer_csr(), spec=spec)
-    quoted = world.pcrs["sha256"][7].hex()
-    assert "  Q4  ok            PCRs: policy and event log: alarm: the policy does not " in text
-    assert f"sha256:7 is {quoted}, allowed {'ab' * 32}\n" in text
-    assert text.endswith("  would be certified\n")
-    assert status == 0
-
-
-def test_the_report_has_the_detail_that_is_for_the_operator_only(directory: Directory) -> None:
-    """Here: which PCR differs, and from which value."""
-    allowed = {"sha256": {"7": ["ab" * 32]}}
-    spec = {"pcrs": {"selection": {"sha256": [7]}, "mode": "Enforce", "allowed": allowed}}
-    world = Scenario(
-        policy=Policy(
-            name="test",
-            pcrs=PcrRules(
-                selection={"sha256": (7,)},
-                mode=PcrMode.ENFORCE,
-                allowed={"sha256": {7: frozenset({bytes.fromhex("ab" * 32)})}},
-            ),
-        )
-    )
-    text, status = replace(directory, scenario=world).report(world.answer_csr(), spec=spec)
+    text, found = replace(directory, scenario=world).report(world.answer_csr(), spec=spec)
     quoted = world.pcrs["sha256"][7].hex()
     assert "  Q3  ok            PCRs: selection and digest: sha256:7\n" in text
-    assert "Q4  denied        PCRs: policy and event log: PcrPolicyMismatch: " in text
-    assert f"for the operator: sha256:7 is {quoted}, allowed {'ab' * 32}\n" in text
-    assert status == 1
+    assert f"  Q4  {line}" in text
+    assert f"{detail}sha256:7 is {quoted}, allowed {'ab' * 32}\n" in text
+    assert found == status
 
 
 def test_access_review_is_not_decided_offline(directory: Directory) -> None:
@@ -253,16 +241,6 @@ def test_without_the_challenge_keys_a_bad_answer_is_not_denied_either(directory:
     assert status == 3
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectedVerdict:
-    """A request, the check that ends it, and the last line of its report."""
-
-    request: Callable[[Scenario], Csr]
-    check: str
-    ending: str
-    status: int
-
-
 def _no_machine(world: Scenario) -> Csr:
     world.store.machines[world.cluster.key] = []
     return world.offer_csr()
@@ -271,10 +249,6 @@ def _no_machine(world: Scenario) -> Csr:
 def _not_opted_in(world: Scenario) -> Csr:
     world.change_cluster(client_signers=frozenset())
     return world.offer_csr()
-
-
-def _wrong_usages(world: Scenario) -> Csr:
-    return world.offer_csr(usages=("client auth",))
 
 
 def _no_pem(world: Scenario) -> Csr:
@@ -287,10 +261,6 @@ def _expired(world: Scenario) -> Csr:
     csr = world.answer_csr()
     world.now = NOW
     return csr
-
-
-def _copied(world: Scenario) -> Csr:
-    return world.answer_csr(name="kubelet-tpm-c")
 
 
 def _other_node(world: Scenario) -> Csr:
@@ -315,37 +285,46 @@ def _other_signer(world: Scenario) -> Csr:
     return world.offer_csr(signer_name="kubernetes.io/kube-apiserver-client")
 
 
-VERDICTS = {
-    "no Machine": ExpectedVerdict(_no_machine, "M1", "would wait: MachineNotFound", 3),
-    "not opted in": ExpectedVerdict(_not_opted_in, "R0", "would be ignored: NotOptedIn", 3),
-    "another signer": ExpectedVerdict(_other_signer, "R1", "would be ignored: NotOurSigner", 3),
-    "wrong usages": ExpectedVerdict(_wrong_usages, "R2", "would be denied: UsagesNotAllowed", 1),
-    "no PEM": ExpectedVerdict(_no_pem, "P2", "would be denied: PemNotCanonical", 1),
-    "expired": ExpectedVerdict(_expired, "C1", "would be denied: AnswerExpired", 1),
-    "copied": ExpectedVerdict(_copied, "Q2", "would be denied: AnswerNotBound", 1),
-    "another Machine's Node": ExpectedVerdict(
-        _other_node, "M4", "would wait: NodeOfAnotherMachine", 3
+VERDICTS: dict[str, tuple[Callable[[Scenario], Csr], str, str, int]] = {
+    "no Machine": (_no_machine, "M1", "would wait: MachineNotFound", 3),
+    "not opted in": (_not_opted_in, "R0", "would be ignored: NotOptedIn", 3),
+    "another signer": (_other_signer, "R1", "would be ignored: NotOurSigner", 3),
+    "wrong usages": (
+        lambda world: world.offer_csr(usages=("client auth",)),
+        "R2",
+        "would be denied: UsagesNotAllowed",
+        1,
     ),
-    "banned": ExpectedVerdict(_banned, "E3", "would be denied: EndorsementKeyBanned", 1),
-    "held": ExpectedVerdict(_held, "K1", "would wait: EndorsementKeyRegistrationConflict", 3),
+    "no PEM": (_no_pem, "P2", "would be denied: PemNotCanonical", 1),
+    "expired": (_expired, "C1", "would be denied: AnswerExpired", 1),
+    "copied": (
+        lambda world: world.answer_csr(name="kubelet-tpm-c"),
+        "Q2",
+        "would be denied: AnswerNotBound",
+        1,
+    ),
+    "another Machine's Node": (_other_node, "M4", "would wait: NodeOfAnotherMachine", 3),
+    "banned": (_banned, "E3", "would be denied: EndorsementKeyBanned", 1),
+    "held": (_held, "K1", "would wait: EndorsementKeyRegistrationConflict", 3),
 }
+"""A request, the check that ends it, the last line of its report, and the exit status."""
 
 
-@pytest.mark.parametrize("case", VERDICTS.values(), ids=list(VERDICTS))
+@pytest.mark.parametrize(("make", "check", "ending", "status"), VERDICTS.values(), ids=VERDICTS)
 def test_the_verdict_is_the_one_of_the_reconciler(
-    directory: Directory, case: ExpectedVerdict
+    directory: Directory, make: Callable[[Scenario], Csr], check: str, ending: str, status: int
 ) -> None:
     """The reason and the check are equal, too."""
     world = directory.scenario
-    csr = case.request(world)
-    text, status = directory.report(csr)
+    csr = make(world)
+    text, found = directory.report(csr)
     traces = reconcile_once(world, csr)
-    assert text.splitlines()[-1] == f"  {case.ending}"
-    assert case.ending.endswith(f": {traces.reason}")
-    assert traces.check == case.check
+    assert text.splitlines()[-1] == f"  {ending}"
+    assert ending.endswith(f": {traces.reason}")
+    assert traces.check == check
     last = [line for line in text.splitlines() if f"{traces.reason}: " in line]
-    assert [line.split()[0] for line in last] == [case.check]
-    assert status == case.status
+    assert [line.split()[0] for line in last] == [check]
+    assert found == status
 
 
 def test_a_challenge_of_another_signer_is_not_denied(directory: Directory) -> None:
@@ -416,9 +395,9 @@ def test_a_decided_request_is_replayed_as_if_it_were_pending(directory: Director
     assert status == 0
 
 
-def checks(directory: Directory, csr: Csr, **changes: Any) -> list[str]:  # noqa: ANN401 - of Files
+def checks(directory: Directory, csr: Csr, **changes: Any) -> list[str]:  # noqa: ANN401 - as above
     """Return the checks in the report."""
-    report, status = explain(directory.files([csr], **changes), now=NOW, json=True)
+    report, status = explain(**directory.files([csr], **changes), now=NOW, json=True)
     assert status == 0
     return [step["check"] for step in json.loads(report)["requests"][0]["checks"]]
 
@@ -461,7 +440,9 @@ def test_requests_to_the_builtin_signer_are_explained(directory: Directory) -> N
 
 def test_the_json_report_has_the_same_verdict(directory: Directory) -> None:
     directory.scenario.change_machine(deleting=True)
-    report, status = explain(directory.files([directory.scenario.offer_csr()]), now=NOW, json=True)
+    report, status = explain(
+        **directory.files([directory.scenario.offer_csr()]), now=NOW, json=True
+    )
     document = json.loads(report)
     assert document["status"] == status == 1
     assert document["objects"]["Machine"] == 1
@@ -502,11 +483,11 @@ def test_the_exit_status_is_that_of_the_worst_request(
 def test_yaml_gives_the_same_report_as_json(directory: Directory) -> None:
     world = directory.scenario
     files = directory.files([world.offer_csr()])
-    in_json = explain(files, now=NOW, json=False)
-    for path in (files.requests, *files.objects):
+    in_json = explain(**files, now=NOW, json=False)
+    for path in (files["requests"], *files["objects"]):
         bodies = json.loads(path.read_text())["items"]
         path.write_text(yaml.safe_dump_all(bodies))
-    assert explain(files, now=NOW, json=False) == in_json
+    assert explain(**files, now=NOW, json=False) == in_json
 
 
 def test_items_of_a_typed_list_get_its_kind(directory: Directory) -> None:
@@ -519,13 +500,13 @@ def test_items_of_a_typed_list_get_its_kind(directory: Directory) -> None:
         "kind": "CertificateSigningRequestList",
         "items": [body],
     }
-    files.requests.write_text(json.dumps(listed))
-    assert explain(files, now=NOW, json=False)[1] == 0
+    files["requests"].write_text(json.dumps(listed))
+    assert explain(**files, now=NOW, json=False)[1] == 0
 
 
 def problem(files: Files) -> str:
     with pytest.raises(FilesInvalid) as caught:
-        explain(files, now=NOW, json=False)
+        explain(**files, now=NOW, json=False)
     return "; ".join(caught.value.problems)
 
 
@@ -548,24 +529,17 @@ def test_a_file_without_requests_is_reported(
     directory: Directory, content: str, message: str
 ) -> None:
     files = directory.files([directory.scenario.offer_csr()])
-    files.requests.write_text(content)
+    files["requests"].write_text(content)
     assert message in problem(files)
-    assert str(files.requests) in problem(files)
-
-
-def test_a_missing_file_is_reported(directory: Directory) -> None:
-    files = directory.files(
-        [directory.scenario.offer_csr()], objects=[Path("/nowhere/objects.yaml")]
-    )
-    assert problem(files) == "/nowhere/objects.yaml: No such file or directory"
+    assert str(files["requests"]) in problem(files)
 
 
 def test_all_unreadable_objects_are_reported(directory: Directory) -> None:
     files = directory.files([directory.scenario.offer_csr()])
-    cluster, good = json.loads(files.objects[0].read_text())["items"]
+    cluster, good = json.loads(files["objects"][0].read_text())["items"]
     nameless = {**good, "metadata": {"namespace": "a"}}
     stray = {**good, "spec": {}}
-    stored.write_list(files.objects[0], [cluster, nameless, stray])
+    stored.write_list(files["objects"][0], [cluster, nameless, stray])
     reported = problem(files)
     assert "Machine: metadata.name is missing" in reported
     assert "Machine machine-1: Object missing required field `clusterName`" in reported
@@ -574,11 +548,11 @@ def test_all_unreadable_objects_are_reported(directory: Directory) -> None:
 @pytest.mark.parametrize("count", [0, 2])
 def test_the_cluster_must_be_named_unless_there_is_one(directory: Directory, count: int) -> None:
     files = directory.files([directory.scenario.offer_csr()])
-    cluster = json.loads(files.objects[0].read_text())["items"][0]
+    cluster = json.loads(files["objects"][0].read_text())["items"][0]
     clusters = [
         {**cluster, "metadata": {**cluster["metadata"], "name": f"c-{n}"}} for n in range(count)
     ]
-    stored.write_list(files.objects[0], clusters)
+    stored.write_list(files["objects"][0], clusters)
     assert problem(files) == f"the objects hold {count} Clusters: name one with --cluster"
 
 
@@ -591,11 +565,10 @@ def test_an_invalid_challenge_key_secret_is_reported(
     directory: Directory, bodies: list[dict[str, str]], message: str
 ) -> None:
     files = directory.files([directory.scenario.answer_csr()])
-    assert files.challenge_key_secret is not None
     secrets = [
         stored.secret_body(directory.scenario.challenge_keys) | {"data": data} for data in bodies
     ]
-    stored.write_list(files.challenge_key_secret, secrets)
+    stored.write_list(files["challenge_key_secret"], secrets)
     assert message in problem(files)
 
 
@@ -603,11 +576,18 @@ def arguments(files: Files, *more: str) -> list[str]:
     """Return the command line."""
     named = [
         "--policy",
-        str(files.policy),
+        str(files["policy"]),
         "--challenge-key-secret",
-        str(files.challenge_key_secret),
+        str(files["challenge_key_secret"]),
     ]
-    return ["explain", str(files.requests), *named, "--objects", *map(str, files.objects), *more]
+    return [
+        "explain",
+        str(files["requests"]),
+        *named,
+        "--objects",
+        *map(str, files["objects"]),
+        *more,
+    ]
 
 
 NOW_FLAG = ("--now", "2026-11-21T09:30:00Z")
