@@ -5,7 +5,6 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
@@ -38,7 +37,8 @@ def main() -> int:
     problems: list[str] = []
     connection = load_connection(arguments.kubeconfig, in_cluster_endpoint(os.environ), problems)
     if connection is None:
-        return _misused(problems)
+        sys.stderr.writelines(f"{PROGRAM}: {problem}\n" for problem in problems)
+        return _EXIT_MISUSED
     start_log("INFO")
     _signer(connection, arguments).run(stop_on_signals(_SHUTDOWN_SECONDS))
     return 0
@@ -96,9 +96,3 @@ def _signer(connection: Connection, arguments: argparse.Namespace) -> InsecureSi
         random=secrets.token_bytes,
     )
     return InsecureSigner(ApiClient("management", connection, user_agent=agent), settings)
-
-
-def _misused(problems: Sequence[str]) -> int:
-    for problem in problems:
-        sys.stderr.write(f"{PROGRAM}: {problem}\n")
-    return _EXIT_MISUSED

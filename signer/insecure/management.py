@@ -20,7 +20,7 @@ from signer.kube.events import EventRecorder, ObjectReference
 from signer.kube.pages import UNLIMITED, list_objects
 from signer.kube.resources import Kind, Resource
 from signer.kube.transport.client import MAY_HAVE_CHANGED, ApiClient
-from signer.model import Cluster, ClusterKey, Csr, Machine
+from signer.model import Cluster, ClusterKey, Csr
 from signer.policy.policy import Policy, PolicySet, RefusedPolicy
 
 RECORD_ANNOTATION: Final = ANNOTATION_PREFIX + "insecure-certificate"
@@ -116,15 +116,8 @@ class InsecureManagement:
         """Create a Warning Event, unless the same one exists."""
         self._events.record(regarding, reason, message, now)
 
-    def cluster_reference(self, cluster: ClusterObject) -> ObjectReference:
-        """Return the object of an Event about a Cluster."""
-        return self._reference(CLUSTER, cluster.key.namespace, cluster.key.name, cluster.uid)
-
-    def machine_reference(self, key: ClusterKey, machine: Machine) -> ObjectReference:
-        """Return the object of an Event about a Machine."""
-        return self._reference(MACHINE, key.namespace, machine.name, machine.uid)
-
-    def _reference(self, kind: Kind, namespace: str, name: str, uid: str) -> ObjectReference:
+    def reference(self, kind: Kind, namespace: str, name: str, uid: str) -> ObjectReference:
+        """Return the object of an Event."""
         version = self._resource(kind).api_version
         return ObjectReference(
             api_version=version, kind=kind[1], namespace=namespace, name=name, uid=uid

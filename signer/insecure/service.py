@@ -26,6 +26,7 @@ from signer.insecure.verify import (
     verify_cluster,
     verify_first_machine,
 )
+from signer.inventory.kinds import CLUSTER, MACHINE
 from signer.issue.certificate import certificate_not_after
 from signer.issue.leaf import sign_leaf
 from signer.kube.csrs import CsrClient, is_settled, read_csr
@@ -129,7 +130,7 @@ class InsecureSigner:
         cluster = management.with_signers(found)
         verify_cluster(cluster, management.selecting_policies(found))
         if found.uid not in self._announced:
-            regarding = management.cluster_reference(found)
+            regarding = management.reference(CLUSTER, key.namespace, key.name, found.uid)
             management.warn(regarding, REASON, _SERVED, self._settings.now())
             self._announced.add(found.uid)
         # The administrator's kubeconfig: that of the attested signer may not sign for this one.
@@ -169,7 +170,7 @@ class InsecureSigner:
             csr,
             cluster=cluster,
             machines=management.machines(key),
-            node_exists=_node_exists(api, request.node_name),
+            node_exists=api.find(NODES.object_path(request.node_name)) is not None,
         )
         authority, now = self._authorities.authority(key), settings.now()
         not_after = certificate_not_after(
@@ -177,7 +178,9 @@ class InsecureSigner:
         )
         management.record(key, recorded, csr)
         message = _ISSUED.format(request.node_name)
-        management.warn(management.machine_reference(key, recorded.machine), REASON, message, now)
+        machine = recorded.machine
+        regarding = management.reference(MACHINE, key.namespace, machine.name, machine.uid)
+        management.warn(regarding, REASON, message, now)
         certificate = sign_leaf(
             request.public_key,
             request.node_name,
@@ -192,7 +195,7 @@ class InsecureSigner:
         _warn(
             "certificate issued",
             cluster=str(key),
-            machine=recorded.machine.name,
+            machine=machine.name,
             node=request.node_name,
             csr=csr.name,
             requester=csr.username,
@@ -227,10 +230,6 @@ def _read_pending(source: Source) -> Csr | None:
 
 def _is_approved(csr: Csr) -> bool:
     return "Approved" in csr.conditions
-
-
-def _node_exists(api: ApiClient, name: str) -> bool:
-    return api.find(NODES.object_path(name)) is not None
 
 
 def _no_policy(_key: ClusterKey) -> Policy:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from common.names import CLIENT_SIGNER
 from signer.insecure import service
 from signer.insecure.management import RECORD_ANNOTATION
 from signer.insecure.service import InsecureSigner, Settings
@@ -119,7 +120,7 @@ def test_second_request_of_a_machine_is_denied(store: Store) -> None:
 
 
 def test_request_for_another_signer_is_not_touched(store: Store) -> None:
-    store.add_csr("other", signerName="cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm")
+    store.add_csr("other", signerName=CLIENT_SIGNER)
     served(store)
     assert store.conditions("other") == {}
 
@@ -128,10 +129,9 @@ def test_request_of_an_unknown_machine_waits_and_shows_why(store: Store) -> None
     store.add_csr("stranger", node="node-9")
     served(store)
     assert store.conditions("stranger") == {}
-    events = [
-        path for path in store.objects if path.startswith("/api/v1/namespaces/default/events")
-    ]
-    assert [store.objects[path]["reason"] for path in events] == ["MachineNotFound"]
+    events = "/api/v1/namespaces/default/events"
+    about = [body for path, body in store.objects.items() if path.startswith(events)]
+    assert [event["reason"] for event in about] == ["MachineNotFound"]
 
 
 def forbid_by_policy(store: Store) -> None:
@@ -146,12 +146,11 @@ def forbid_by_unreadable_policy(store: Store) -> None:
 
 
 def opt_in_twice(store: Store) -> None:
-    both = f"{INSECURE_SIGNER},cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm"
     annotations = store.objects[CLUSTER]["metadata"]["annotations"]
-    annotations["attestation.cluster.x-k8s.io/client-signer"] = both
+    annotations["attestation.cluster.x-k8s.io/client-signer"] += f",{CLIENT_SIGNER}"
 
 
-def opt_in_by_infrastructure(store: Store, signer: str = "") -> None:
+def opt_in_by_infrastructure(store: Store, signer: str = CLIENT_SIGNER) -> None:
     """Let the infrastructure cluster name a signer, by default another one than the annotation."""
     group = "infrastructure.cluster.x-k8s.io"
     store.objects[CLUSTER]["spec"] = {
@@ -159,10 +158,18 @@ def opt_in_by_infrastructure(store: Store, signer: str = "") -> None:
         "infrastructureRef": {"apiGroup": group, "kind": "DevCluster", "name": "blue"},
     }
     store.kinds[f"{group}/v1"] = {"devclusters": "DevCluster"}
-    named = signer or "cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm"
-    status = {"kubeletClientCertificateSigner": named}
+    status = {"kubeletClientCertificateSigner": signer}
     body = {"kind": "DevCluster", "metadata": {"name": "blue"}, "status": status}
     store.put(f"/apis/{group}/v1/namespaces/team-a/devclusters", body)
+
+
+def opt_in_to_another(store: Store) -> None:
+    annotations = store.objects[CLUSTER]["metadata"]["annotations"]
+    annotations["attestation.cluster.x-k8s.io/client-signer"] = CLIENT_SIGNER
+
+
+def opt_out(store: Store) -> None:
+    del store.objects[CLUSTER]["metadata"]["annotations"]
 
 
 def delete_cluster(store: Store) -> None:
@@ -176,6 +183,8 @@ def delete_cluster(store: Store) -> None:
         (forbid_by_unreadable_policy, "AttestationPolicyPresent"),
         (opt_in_twice, "MultipleClientSigners"),
         (opt_in_by_infrastructure, "MultipleClientSigners"),
+        (opt_in_to_another, "NotOptedIn"),
+        (opt_out, "NotOptedIn"),
         (delete_cluster, "NotOptedIn"),
     ],
 )

@@ -1,5 +1,8 @@
 # ruff: noqa: ANN401 - changes are fields of the returned value
-"""Each check of the insecure signer: a request that passes, and one change that does not."""
+"""Each check of a request to the insecure signer: what passes, and one change that does not.
+
+test_service.py has the check of the Cluster (R0).
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +14,6 @@ from common.errors import AttestationError, ExtensionNotAllowed, PemBlocksUnexpe
 from common.formats.pem import encode_block
 from common.requests.csr import build_pkcs10
 from signer.errors import (
-    AttestationPolicyPresent,
     BootstrapNotReady,
     ClusterPaused,
     MachineAlreadyCertified,
@@ -19,8 +21,6 @@ from signer.errors import (
     MachineDeleting,
     MachineNotFound,
     MachineNotNew,
-    MultipleClientSigners,
-    NotOptedIn,
     RequesterNotAllowed,
     UsagesNotAllowed,
 )
@@ -28,11 +28,9 @@ from signer.insecure.verify import (
     INSECURE_SIGNER,
     RecordedMachine,
     parse_first_request,
-    verify_cluster,
     verify_first_machine,
 )
 from signer.model import Address, Csr
-from signer.policy.policy import Policy, RefusedPolicy
 from tests.builders.scenario import (
     CLUSTER,
     NODE,
@@ -75,34 +73,6 @@ def verified(
         machines=machines or (recorded(),),
         node_exists=node_exists,
     )
-
-
-def test_r0_cluster_that_names_the_insecure_signer_alone_is_served() -> None:
-    verify_cluster(INSECURE_CLUSTER, ())
-
-
-@pytest.mark.parametrize(
-    ("signers", "selecting", "error"),
-    [
-        (set(), (), NotOptedIn),
-        (CLUSTER.client_signers, (), NotOptedIn),
-        ({INSECURE_SIGNER, *CLUSTER.client_signers}, (), MultipleClientSigners),
-        ({INSECURE_SIGNER}, (Policy(name="p"),), AttestationPolicyPresent),
-        (
-            {INSECURE_SIGNER},
-            (RefusedPolicy(name="p", clusters=None, problems=("x",)),),
-            AttestationPolicyPresent,
-        ),
-    ],
-)
-def test_r0_any_other_cluster_is_not_served(
-    signers: set[str],
-    selecting: tuple[Policy | RefusedPolicy, ...],
-    error: type[AttestationError],
-) -> None:
-    cluster = replace(INSECURE_CLUSTER, client_signers=frozenset(signers))
-    with pytest.raises(error):
-        verify_cluster(cluster, selecting)
 
 
 def test_request_of_a_kubeadm_token_is_parsed() -> None:
