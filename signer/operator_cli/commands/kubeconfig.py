@@ -13,16 +13,11 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from signer.clusters.kubeconfig_secret import (
-    admin_kubeconfig_name,
-    read_connection,
-    signer_kubeconfig_name,
-)
+from signer.clusters.kubeconfig_secret import admin_kubeconfig_name, signer_kubeconfig_name
 from signer.inventory.cluster_api.cluster import ClusterObject
 from signer.inventory.cluster_api.cluster_secret import CLUSTER_NAME_LABEL, CLUSTER_SECRET_TYPE
 from signer.inventory.kinds import CLUSTER
@@ -34,7 +29,12 @@ from signer.operator_cli.checks.rbac import SIGNER_GROUP
 from signer.operator_cli.checks.workload_checks import missing_permissions
 from signer.operator_cli.errors import EXIT_OK, Rejected, ServerUnavailable
 from signer.operator_cli.session import Session
-from signer.operator_cli.workloads.kubeconfigs import build_kubeconfig, encode_base64
+from signer.operator_cli.workloads.kubeconfigs import (
+    build_kubeconfig,
+    build_request,
+    encode_base64,
+    read_administrator,
+)
 from signer.operator_cli.workloads.workload_reader import (
     READ_SECONDS,
     open_client,
@@ -51,14 +51,12 @@ _POLL_SECONDS: Final = 0.5
 
 def run(session: Session) -> int:
     """Write the Secret, or replace its content; nothing is written if rights are missing."""
-    api, key = session.api, session.arguments.cluster
     [cluster] = session.snapshot().clusters
     with (
         session.progress("requesting a client certificate from the workload cluster"),
         reading_workload(cluster),
     ):
-        admin = read_named_secret(api, key.namespace, admin_kubeconfig_name(key))
-        connection = read_connection(admin, cluster)
+        connection = read_administrator(session.api, cluster)
         _require_valid(connection, cluster, session.now)
         # The deadline of the client is for more than the wait for the certificate.
         seconds = READ_SECONDS + _SIGNING_SECONDS
@@ -70,7 +68,7 @@ def run(session: Session) -> int:
         _require_rights(cluster, content)
     _write(session, cluster, content)
     until = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
-    name = f"{key.namespace}/{signer_kubeconfig_name(key)}"
+    name = f"{cluster.key.namespace}/{signer_kubeconfig_name(cluster.key)}"
     session.stdout.write(f"Secret {name} is written; its certificate is valid until {until:%F}\n")
     return EXIT_OK
 
@@ -92,12 +90,10 @@ def _request_certificate(client: ApiClient, key: ec.EllipticCurvePrivateKey) -> 
         x509.NameAttribute(NameOID.ORGANIZATION_NAME, SIGNER_GROUP),
         x509.NameAttribute(NameOID.COMMON_NAME, _USER),
     ]
-    request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name(subject))
-    pem = request.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
     name = f"{_USER}-{secrets.token_hex(8)}"
     spec = {
         "signerName": "kubernetes.io/kube-apiserver-client",
-        "request": base64.b64encode(pem).decode(),
+        "request": build_request(key, subject),
         "usages": ["client auth"],
         "expirationSeconds": int(_LIFETIME.total_seconds()),
     }

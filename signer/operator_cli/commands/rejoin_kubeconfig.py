@@ -4,34 +4,29 @@ Its credential is for all nodes and does not expire. So before it is printed, th
 show that the admission policy of entry-credential.yaml limits it.
 """
 
-import base64
 import json
 from contextlib import closing
 from http import HTTPStatus
 from typing import Final
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding
 
 from common.errors import Waiting
 from common.names import CLIENT_SIGNER, CLIENT_USAGES
-from signer.clusters.kubeconfig_secret import admin_kubeconfig_name, read_connection
 from signer.inventory.cluster_api.cluster import ClusterObject
 from signer.kube.resources import CSRS, SECRETS
 from signer.kube.secrets import read_secret
 from signer.kube.transport.client import ApiClient
-from signer.kube.transport.kubeconfig import Connection, parse_kubeconfig
+from signer.kube.transport.kubeconfig import parse_kubeconfig
 from signer.operator_cli.errors import EXIT_OK, Rejected
 from signer.operator_cli.policies import read_policy_objects
 from signer.operator_cli.session import Session
-from signer.operator_cli.workloads.kubeconfigs import build_kubeconfig
-from signer.operator_cli.workloads.workload_reader import (
-    open_client,
-    read_named_secret,
-    reading_workload,
+from signer.operator_cli.workloads.kubeconfigs import (
+    build_kubeconfig,
+    build_request,
+    read_administrator,
 )
+from signer.operator_cli.workloads.workload_reader import open_client, reading_workload
 from signer.verify.requests.request import ENTRY_GROUP
 
 _SECRET: Final = SECRETS.object_path("entry-token", "node-attestation-entry")
@@ -41,16 +36,15 @@ _APPLY: Final = "apply packaging/signer/entry-credential.yaml in the workload cl
 
 def run(session: Session) -> int:
     """Print the kubeconfig; nothing is printed unless the credential is limited."""
-    api, key = session.api, session.arguments.cluster
     [cluster] = session.snapshot().clusters
     with (
         session.progress("reading the entry credential from the workload cluster"),
         reading_workload(cluster),
     ):
-        admin = read_named_secret(api, key.namespace, admin_kubeconfig_name(key))
-        connection = read_connection(admin, cluster)
+        connection = read_administrator(session.api, cluster)
         with closing(open_client(cluster, connection)) as client:
-            content = _kubeconfig(connection, _read_token(client))
+            user = {"token": _read_token(client)}
+        content = build_kubeconfig(connection, "node-attestation-entry", user)
         with closing(open_client(cluster, parse_kubeconfig(content))) as entry:
             _require_limits(entry)
     _warn_of_policy(session, cluster)
@@ -71,10 +65,6 @@ def _read_token(client: ApiClient) -> str:
     return token.decode("ascii", "replace")
 
 
-def _kubeconfig(connection: Connection, token: str) -> bytes:
-    return build_kubeconfig(connection, "node-attestation-entry", {"token": token})
-
-
 def _require_limits(entry: ApiClient) -> None:
     """Raise `Rejected` unless the credential may create requests for our signer and no other."""
     if _may_request(entry, _FOREIGN_SIGNER):
@@ -88,14 +78,11 @@ def _require_limits(entry: ApiClient) -> None:
 
 def _may_request(entry: ApiClient, signer_name: str) -> bool:
     """Return whether the API server would create a request; it creates none."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
-    pem = request.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
     body = CSRS.manifest(
         metadata={"generateName": "entry-credential-"},
         spec={
             "signerName": signer_name,
-            "request": base64.b64encode(pem).decode(),
+            "request": build_request(ec.generate_private_key(ec.SECP256R1())),
             "usages": sorted(CLIENT_USAGES),
         },
     )

@@ -83,8 +83,7 @@ def test_client_outlives_the_wait_for_the_certificate(monkeypatch: pytest.Monkey
         raise Rejected("opened")
 
     monkeypatch.setattr(kubeconfig, "open_client", record)
-    monkeypatch.setattr(kubeconfig, "read_named_secret", lambda *_: None)
-    monkeypatch.setattr(kubeconfig, "read_connection", lambda *_: CONNECTION)
+    monkeypatch.setattr(kubeconfig, "read_administrator", lambda *_: CONNECTION)
     session = Console(management(), {"cluster": CLUSTER.key}).session()
     monkeypatch.setattr(Session, "snapshot", lambda _: SimpleNamespace(clusters=[CLUSTER]))
     with pytest.raises(Rejected, match="opened"):
@@ -120,8 +119,7 @@ def test_expiry_of_the_kubeconfig_is_a_warning(days: int, result: FindingResult)
 
 def test_expired_kubeconfig_of_the_administrator_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """`doctor` named this command, and this command named `doctor`."""
-    monkeypatch.setattr(kubeconfig, "read_named_secret", lambda *_: None)
-    monkeypatch.setattr(kubeconfig, "read_connection", lambda *_: CONNECTION)
+    monkeypatch.setattr(kubeconfig, "read_administrator", lambda *_: CONNECTION)
     monkeypatch.setattr(Session, "snapshot", lambda _: SimpleNamespace(clusters=[CLUSTER]))
     end = load_pem_x509_certificate(CLIENT.certificate).not_valid_after_utc
     session = Console(management(), {"cluster": CLUSTER.key}, now=end).session()

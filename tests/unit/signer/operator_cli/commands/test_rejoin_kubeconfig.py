@@ -9,7 +9,6 @@ import pytest
 from common.names import CLIENT_SIGNER
 from signer.inventory.kinds import POLICIES
 from signer.kube.transport.client import Request
-from signer.kube.transport.kubeconfig import Connection, parse_kubeconfig
 from signer.operator_cli.commands import rejoin_kubeconfig
 from signer.operator_cli.errors import Rejected
 from signer.verify.requests.request import ENTRY_GROUP
@@ -17,10 +16,8 @@ from tests.builders.operator_clusters import CLUSTER
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.cluster_clients import FakeClient
 from tests.fakes.management_api import Console
-from tests.harness import pki
 
 FOREIGN = "kubernetes.io/kube-apiserver-client"
-CA = pki.Authority.make("test", pki.ec_key()).pair.certificate.decode()
 
 
 def workload(
@@ -48,13 +45,6 @@ def workload(
 def test_missing_token_is_rejected(secret: dict[str, str] | None, message: str) -> None:
     with pytest.raises(Rejected, match=message):
         rejoin_kubeconfig._read_token(workload(secret))
-
-
-def test_kubeconfig_has_the_token_and_the_server_of_the_cluster() -> None:
-    token = rejoin_kubeconfig._read_token(workload({"token": "abc"}))
-    connection = Connection(server="https://192.0.2.1:6443", ca=CA, token="administrator")
-    read = parse_kubeconfig(rejoin_kubeconfig._kubeconfig(connection, token))
-    assert (read.server, read.ca, read.token) == (connection.server, CA, "abc")
 
 
 def test_limited_credential_is_accepted() -> None:
