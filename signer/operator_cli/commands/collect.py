@@ -119,8 +119,7 @@ class _Collector:
         except CommandError as error:
             self._fail("csrs", "opted-in Clusters", error.message)
             return
-        results = for_each_workload(self.session, clusters, _read_csrs)
-        for cluster, result in zip(clusters, results, strict=True):
+        for cluster, result in for_each_workload(self.session, clusters, _read_csrs):
             name = f"csrs/{cluster.key.namespace}/{cluster.key.name}.json"
             if isinstance(result, Unreachable):
                 self._fail(name, "requests", f"{cluster.key}: {result}")

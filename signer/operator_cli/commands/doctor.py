@@ -60,15 +60,12 @@ def run(session: Session) -> int:
 
 
 def _check_clusters(session: Session, snapshot: Snapshot, signer: SignerState) -> Iterator[Finding]:
-    opted_in = snapshot.opted_in()
-
     def read(client: ApiClient, cluster: ClusterObject) -> list[Finding]:
         connection = client.endpoint.connection
         expiry = check_kubeconfig_expiry(connection, cluster, session.now)
         return [*read_workload_findings(client, cluster), expiry]
 
-    results = for_each_workload(session, opted_in, read)
-    by_cluster = {c.key: result for c, result in zip(opted_in, results, strict=True)}
+    by_cluster = {c.key: r for c, r in for_each_workload(session, snapshot.opted_in(), read)}
     policies = PolicySet(accepted=()) if signer.reads_only_files else _policies(session)
     for cluster in sorted(snapshot.clusters, key=lambda c: (c.key.namespace, c.key.name)):
         key = cluster.key

@@ -25,10 +25,7 @@ from signer.operator_cli.errors import EXIT_OK, EXIT_UNDECIDED, CommandError
 from signer.operator_cli.keys.endorsement_key_objects import KeyBody, holder_of
 from signer.operator_cli.output import age, time_text
 from signer.operator_cli.session import Session
-from signer.operator_cli.workloads.workload_reader import (
-    READ_SECONDS,
-    for_each_workload,
-)
+from signer.operator_cli.workloads.workload_reader import READ_SECONDS, for_each_workload
 
 _BINDING: Final = ADMISSION_POLICY_BINDINGS.object_path(CREDENTIAL_POLICY)
 _WAIT_SECONDS: Final = 90.0
@@ -64,12 +61,9 @@ def warn_if_certificates_stay(session: Session, key_name: str) -> None:
     Raises `CommandError` if the nodes cannot be read.
     """
     clusters, _, _ = _holding(session, key_name)
-    for cluster, result in zip(
-        clusters, for_each_workload(session, clusters, _problem_of_policy), strict=True
-    ):
-        problem = str(result)
-        if problem:
-            session.warn(f"Cluster {cluster.key}: --now will not end certificates: {problem}")
+    for cluster, result in for_each_workload(session, clusters, _problem_of_policy):
+        if result:
+            session.warn(f"Cluster {cluster.key}: --now will not end certificates: {result}")
 
 
 def await_end_of_credentials(session: Session, key_name: str) -> int:
@@ -91,8 +85,7 @@ def await_end_of_credentials(session: Session, key_name: str) -> int:
     if not nodes:
         session.stdout.write("no AttestedNode shows a node that holds this key\n")
     problems = {node.cluster: "the Cluster does not exist" for node in nodes}
-    for cluster, result in zip(clusters, results, strict=True):
-        problems[cluster.key] = str(result)
+    problems |= {cluster.key: str(result) for cluster, result in results}
     for key, problem in problems.items():
         place = f"Cluster {key}"
         if problem:
@@ -107,7 +100,7 @@ def _holding(
 ) -> tuple[Sequence[ClusterObject], Sequence[AttestedNodeObject], int]:
     """Return the nodes that hold a key with their Clusters, and how many others name the key."""
     snapshot = session.snapshot()
-    naming = snapshot.nodes_by_key.get(key_name, ())
+    naming = [node for node in snapshot.nodes if node.endorsement_key == key_name]
     nodes = [node for node in naming if snapshot.holds_key(node)]
     clusters = [c for c in snapshot.clusters if any(n.cluster == c.key for n in nodes)]
     return clusters, nodes, len(naming) - len(nodes)

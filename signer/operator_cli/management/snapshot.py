@@ -1,6 +1,5 @@
 """The objects of the management cluster that the commands report on, read once."""
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -61,13 +60,12 @@ class Snapshot:
         """Return the Machines that have a provider ID."""
         return {(m.cluster, m.provider_id): m for m in self.machines if m.provider_id}
 
-    @cached_property
-    def nodes_by_key(self) -> Mapping[str, Sequence[AttestedNodeObject]]:
-        """Return the AttestedNodes by the name of their EndorsementKey."""
-        nodes = defaultdict(list)
-        for node in self.nodes:
-            nodes[node.endorsement_key].append(node)
-        return nodes
+    def machine_of(self, node: AttestedNodeObject) -> MachineObject | PoolObject | None:
+        """Return the Machine with the provider ID of a node, or else the pool with it."""
+        pools = (p for p in self.pools if node.provider_id in p.provider_ids)
+        return self.machines_by_provider_id.get((node.cluster, node.provider_id)) or next(
+            (pool for pool in pools if pool.cluster == node.cluster), None
+        )
 
     def holds_key(self, node: AttestedNodeObject) -> bool:
         """Return whether the EndorsementKey of a node names this node as its holder.

@@ -131,14 +131,14 @@ def for_each_workload(
     read: Callable[[ApiClient, ClusterObject], V],
     *,
     seconds: float = READ_SECONDS,
-) -> list[V | Unreachable]:
-    """Connect to each workload cluster and read it, eight at a time; results in the same order."""
+) -> list[tuple[ClusterObject, V | Unreachable]]:
+    """Connect to each workload cluster and read it, eight at a time; keep their order."""
     api = session.api
     progress, patience = _Progress(session, len(clusters)), _Patience()
 
-    def attempt(cluster: ClusterObject) -> V | Unreachable:
+    def attempt(cluster: ClusterObject) -> tuple[ClusterObject, V | Unreachable]:
         with progress.reading(cluster):
-            return patience.spend(cluster.key.namespace, partial(read_one, cluster))
+            return cluster, patience.spend(cluster.key.namespace, partial(read_one, cluster))
 
     def read_one(cluster: ClusterObject) -> V | Unreachable:
         try:

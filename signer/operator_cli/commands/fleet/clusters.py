@@ -42,12 +42,8 @@ def run(session: Session) -> int:
     """Print one line for each Cluster."""
     snapshot = session.snapshot()
     signer = read_signer(session)
-    opted_in = snapshot.opted_in()
-    results = for_each_workload(session, opted_in, lambda client, _: read_pending(client))
-    workloads = {
-        c.key: _workload_fields(c.key, result, snapshot)
-        for c, result in zip(opted_in, results, strict=True)
-    }
+    results = for_each_workload(session, snapshot.opted_in(), lambda api, _: read_pending(api))
+    workloads = {c.key: _workload_fields(c.key, result, snapshot) for c, result in results}
     machines = Counter(m.cluster for m in snapshot.machines)
     states = ((n.cluster, node_state(n, snapshot, session.now)) for n in snapshot.nodes)
     attested = Counter(cluster for cluster, state in states if state == ATTESTED)

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 from datetime import datetime
-from functools import partial
 
 from common.names import API_GROUP
 from signer.claims.node_problem import NodeProblem, find_problem
+from signer.inventory.cluster_api.machine_object import MachineObject
 from signer.inventory.kinds import CAPI
 from signer.model import AttestedNodeObject, ClusterKey, attested_node_name
 from signer.operator_cli.errors import EXIT_OK
@@ -38,8 +38,8 @@ def run(session: Session) -> int:
     documents = [*_nodes(snapshot, now), *_machines(snapshot)]
     documents.sort(key=lambda d: (d["namespace"], d["cluster"], d["node"] or "~", d["machine"]))
     times = (
-        Column("ATTESTED-AGO", partial(_age, "lastAttested", now)),
-        Column("EXPIRES-IN", partial(_remaining, now)),
+        Column("ATTESTED-AGO", lambda d: age(d["lastAttested"], now)),
+        Column("EXPIRES-IN", lambda d: _remaining(d["notAfter"], now)),
     )
     session.show_list(documents, (*_FIRST, *times, *_LAST), _object_name)
     return EXIT_OK
@@ -81,7 +81,7 @@ def node_state(node: AttestedNodeObject, snapshot: Snapshot, now: datetime) -> s
         return "ClaimIncomplete"
     if key.banned:
         return "Banned"
-    if not has_machine(node, snapshot):
+    if snapshot.machine_of(node) is None:
         return "MachineGone"
     if node.not_after <= now:
         return "Expired"
@@ -98,21 +98,11 @@ def find_node_problem(
 
 def has_complete_claim(node: AttestedNodeObject, snapshot: Snapshot) -> bool:
     """Return whether a node has its key and a Machine that is not being deleted."""
-    machine = snapshot.machines_by_provider_id.get((node.cluster, node.provider_id))
+    machine = snapshot.machine_of(node)
     return (
         is_complete_claim(snapshot.keys.get(node.endorsement_key), node)
-        and has_machine(node, snapshot)
-        and not (machine is not None and machine.deleting)
-    )
-
-
-def has_machine(node: AttestedNodeObject, snapshot: Snapshot) -> bool:
-    """Return whether a Machine or a member of a pool has the provider ID of a node."""
-    if (node.cluster, node.provider_id) in snapshot.machines_by_provider_id:
-        return True
-    return any(
-        pool.cluster == node.cluster and node.provider_id in pool.provider_ids
-        for pool in snapshot.pools
+        and machine is not None
+        and not (isinstance(machine, MachineObject) and machine.deleting)
     )
 
 
@@ -138,10 +128,5 @@ def _machines(snapshot: Snapshot) -> Iterable[Document]:
             }
 
 
-def _age(name: str, now: datetime, document: Document) -> str | None:
-    return age(document[name], now)
-
-
-def _remaining(now: datetime, document: Document) -> str | None:
-    text = document["notAfter"]
+def _remaining(text: str | None, now: datetime) -> str | None:
     return None if text is None else age(time_text(now), datetime.fromisoformat(text))

@@ -6,7 +6,6 @@ from common.names import API_GROUP
 from signer.errors import EndorsementKeyNotRegistered
 from signer.inventory.cluster_api.cluster import ClusterObject
 from signer.inventory.cluster_api.machine_object import MachineObject
-from signer.kube.transport.client import ApiClient
 from signer.operator_cli.keys.key_request_list import (
     approval_command,
     key_documents,
@@ -47,6 +46,8 @@ _KEY_COLUMNS = (
     Column("PROVIDER-ID", field("providerID"), wide=True),
     Column("REQUESTER", field("requester"), wide=True),
 )
+_REQUEST = "certificatesigningrequest.certificates.k8s.io/{request}"
+_KEY_REQUEST = f"endorsementkeyrequest.{API_GROUP}/{{machine}}"
 PENDING = "Pending"
 """The reason of a request about whose Machine the signer has written none."""
 _UNPROVED = (
@@ -62,13 +63,12 @@ def run(session: Session) -> int:
     name a key for this Machine.
     """
     snapshot = session.snapshot()
-    clusters = snapshot.opted_in()
-    results = for_each_workload(session, clusters, _read)
+    results = for_each_workload(session, snapshot.opted_in(), lambda api, _: read_pending(api))
     unknown = [d for request in read_key_requests(session) for d in key_documents(request)]
     recorded = {(d["namespace"], d["machine"], d["endorsementKey"]) for d in unknown}
     documents: list[Document] = []
     failures = []
-    for cluster, result in zip(clusters, results, strict=True):
+    for cluster, result in results:
         if isinstance(result, Unreachable):
             failures.append(f"{cluster.key}: {result}")
         else:
@@ -79,10 +79,6 @@ def run(session: Session) -> int:
     else:
         _show_tables(session, documents, unknown)
     return session.warn_unreachable(failures)
-
-
-def _read(client: ApiClient, _cluster: ClusterObject) -> Sequence[PendingRequest]:
-    return read_pending(client)
 
 
 def _documents(
@@ -125,22 +121,14 @@ def _show_tables(
     is_wide = session.arguments.output == "wide"
     provider_id = _PROVIDER_ID if is_wide else _UNKNOWN_PROVIDER_ID
     seen_column = Column("AGE", lambda d: age(d["firstSeen"], session.now))
-    session.show_list(documents, (*_COLUMNS, provider_id, age_column), _request_name)
+    session.show_list(documents, (*_COLUMNS, provider_id, age_column), _REQUEST.format_map)
     if not unknown:
         return
     if session.arguments.output == "name":
-        session.show_list(unknown, _KEY_COLUMNS, _key_request_name)
+        session.show_list(unknown, _KEY_COLUMNS, _KEY_REQUEST.format_map)
         return
     session.stdout.write("\n" if session.is_first_round else "")
     shown = session.show_list(unknown, (*_KEY_COLUMNS, seen_column))
     commands = dict.fromkeys(f"  {approval_command(key)}" for key in shown)
     if commands:
         session.stdout.write("\n".join(("", _UNPROVED, *commands, "")))
-
-
-def _request_name(request: Document) -> str:
-    return f"certificatesigningrequest.certificates.k8s.io/{request['request']}"
-
-
-def _key_request_name(key: Document) -> str:
-    return f"endorsementkeyrequest.{API_GROUP}/{key['machine']}"

@@ -12,7 +12,7 @@ from common.errors import Waiting
 from signer.inventory.custom_resources.policy_object import read_policy
 from signer.inventory.kinds import POLICIES
 from signer.model import AttestedNodeObject
-from signer.operator_cli.commands.fleet.nodes import has_complete_claim, has_machine
+from signer.operator_cli.commands.fleet.nodes import has_complete_claim
 from signer.operator_cli.errors import EXIT_NEGATIVE, EXIT_OK, Rejected
 from signer.operator_cli.management.snapshot import Snapshot
 from signer.operator_cli.output import SHORT_KEY, Column, Document, field
@@ -95,7 +95,7 @@ def read_reviews(session: Session) -> Sequence[Review]:
         reviewed = ReviewedPolicy(policy=policy, spec=specs[policy.name]["spec"])
         having = by_policy.get(policy.name, [])
         proved = [boot for node, boot in having if has_complete_claim(node, snapshot)]
-        every = [] if snapshot.unreadable else [b for n, b in having if has_machine(n, snapshot)]
+        every = [] if snapshot.unreadable else [b for n, b in having if snapshot.machine_of(n)]
         groups = {
             ACCEPT: find_refused(reviewed, proved, session.now),
             WITHDRAW: find_unused(reviewed, every),
@@ -165,13 +165,11 @@ def _with_policies(
 
 
 def _boot_of(node: AttestedNodeObject, snapshot: Snapshot) -> NodeBoot:
-    machine = snapshot.machines_by_provider_id.get((node.cluster, node.provider_id))
-    pools = (p for p in snapshot.pools if node.provider_id in p.provider_ids)
-    machine_or_pool = machine or next((p for p in pools if p.cluster == node.cluster), None)
+    machine = snapshot.machine_of(node)
     return NodeBoot(
         cluster=node.cluster,
         name=node.node_name,
-        machine_labels={} if machine_or_pool is None else machine_or_pool.labels,
+        machine_labels={} if machine is None else machine.labels,
         attested=node.measured,
         refused=None if node.last_refusal is None else node.last_refusal.measured,
     )

@@ -138,7 +138,7 @@ def test_exit_status_shows_whether_all_certificates_have_ended(
     monkeypatch.setattr(
         ended_credentials,
         "for_each_workload",
-        lambda _, found, *__, **___: [problem for _ in found],
+        lambda _, found, *__, **___: [(cluster, problem) for cluster in found],
     )
     console = with_snapshot(monkeypatch, key, clusters, [node])
     assert await_end_of_credentials(console.session(), key.name) == status
@@ -153,10 +153,12 @@ def test_forged_attested_node_delays_nothing(monkeypatch: pytest.MonkeyPatch) ->
     abroad = replace(CLUSTER, key=forged.cluster)
     awaited: list[ClusterObject] = []
 
-    def end(_: Session, clusters: list[ClusterObject], __: object, *, seconds: float) -> list[str]:
+    def end(
+        _: Session, clusters: list[ClusterObject], __: object, *, seconds: float
+    ) -> list[tuple[ClusterObject, str]]:
         assert seconds >= ended_credentials._WAIT_SECONDS + ANSWER_SECONDS
         awaited.extend(clusters)
-        return ["" for _ in clusters]
+        return [(cluster, "") for cluster in clusters]
 
     monkeypatch.setattr(ended_credentials, "for_each_workload", end)
     console = with_snapshot(monkeypatch, key, (CLUSTER, abroad), [node, forged])

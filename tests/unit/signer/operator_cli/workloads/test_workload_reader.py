@@ -122,11 +122,13 @@ def test_tenant_with_many_slow_clusters_delays_no_other(monkeypatch: pytest.Monk
         return 1
 
     session = Console(FakeCluster()).session()
-    results = for_each_workload(session, [*slow, *[other] * 50], read)
-    assert results[:5] == [1] * 5
+    clusters = [*slow, *[other] * 50]
+    read_clusters, results = zip(*for_each_workload(session, clusters, read), strict=True)
+    assert list(read_clusters) == clusters
+    assert results[:5] == (1,) * 5
     reason = "it was not read: other Clusters of namespace team-a answered too slowly"
     assert set(results[5:500]) == {Unreachable(f"{reason} (--cluster reads one)")}
-    assert results[500:] == [1] * 50
+    assert results[500:] == (1,) * 50
 
 
 def test_line_of_progress_names_the_clusters_that_are_awaited() -> None:
@@ -204,7 +206,7 @@ def test_failure_of_one_cluster_is_that_clusters_result(monkeypatch: pytest.Monk
     results = for_each_workload(
         Console(FakeCluster()).session(), [CLUSTER, CLUSTER], lambda _client, _cluster: 1
     )
-    assert results == [Unreachable("no answer (timeout)")] * 2
+    assert results == [(CLUSTER, Unreachable("no answer (timeout)"))] * 2
 
 
 @pytest.mark.parametrize(
@@ -239,7 +241,7 @@ def test_refused_credential_is_a_reason_without_json(
     endpoint.connection = replace(endpoint.connection, token=None, certificate=certificate)
     monkeypatch.setattr(workload_reader, "connect_workload", lambda *_, **__: client)
     console = Console(FakeCluster(), now=now or datetime.now(UTC))
-    [result] = for_each_workload(
+    [(_, result)] = for_each_workload(
         console.session(), [CLUSTER], lambda reached, _: list_workload(reached, NODES)
     )
     parts = {
