@@ -18,7 +18,7 @@ class FindingResult(Enum):
     """The check could not be made."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One check of one object; `next_step` is empty if all is well."""
 
@@ -44,19 +44,19 @@ class DoctorCheck:
 
     def ok(self, message: str = "") -> Finding:
         """Say that all is well."""
-        return self._find(FindingResult.OK, message)
+        return Finding(FindingResult.OK, self.title, self.object, message)
 
     def warning(self, message: str, next_step: str) -> Finding:
         """Say what may be intended, or a problem."""
-        return self._find(FindingResult.WARNING, message, next_step)
+        return Finding(FindingResult.WARNING, self.title, self.object, message, next_step)
 
     def problem(self, message: str, next_step: str) -> Finding:
         """Say what is wrong."""
-        return self._find(FindingResult.PROBLEM, message, next_step)
+        return Finding(FindingResult.PROBLEM, self.title, self.object, message, next_step)
 
     def unknown(self, message: str, next_step: str = "") -> Finding:
         """Say why the check could not be made."""
-        return self._find(FindingResult.UNKNOWN, message, next_step)
+        return Finding(FindingResult.UNKNOWN, self.title, self.object, message, next_step)
 
     def failed(self, error: CommandError) -> Finding:
         """Say that a request of the check failed."""
@@ -65,15 +65,6 @@ class DoctorCheck:
     def permissions(self, missing: Sequence[str], next_step: str) -> Finding:
         """Return the finding about permissions, each of which reads `verb resource`."""
         return self.problem(f"missing: {', '.join(missing)}", next_step) if missing else self.ok()
-
-    def _find(self, result: FindingResult, message: str, next_step: str = "") -> Finding:
-        return Finding(
-            result=result,
-            check=self.title,
-            object=self.object,
-            message=message,
-            next_step=next_step,
-        )
 
 
 def exit_status(findings: Iterable[Finding]) -> int:

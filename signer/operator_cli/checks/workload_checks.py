@@ -60,7 +60,7 @@ def check_opt_in(
     cluster: ClusterObject, signers: frozenset[str], annotations: Mapping[str, str]
 ) -> Finding:
     """Check whether the Cluster has opted in, and find typing errors."""
-    check = DoctorCheck("opt-in", name_of(cluster))
+    check = DoctorCheck("opt-in", str(cluster.key))
     command = (
         f"kubectl annotate cluster -n {cluster.key.namespace} {cluster.key.name} --overwrite"
         f" {CLIENT_SIGNER_ANNOTATION}={CLIENT_SIGNER}"
@@ -78,7 +78,8 @@ def check_opt_in(
 
 def check_authority(api: ManagementApi, cluster: ClusterObject, now: datetime) -> Finding:
     """Check that the Secret of the certificate authority has a key that can sign."""
-    check, key = DoctorCheck(_AUTHORITY, name_of(cluster)), cluster.key
+    key = cluster.key
+    check = DoctorCheck(_AUTHORITY, str(key))
     secret_name = f"{key.namespace}/{authority_secret_name(key)}"
     step = f"give the Secret {secret_name} the type, label, tls.crt and tls.key of Cluster API"
     try:
@@ -111,7 +112,7 @@ def _authority_expiry(secret: Secret | None, cluster: str) -> datetime:
 def read_workload_findings(client: ApiClient, cluster: ClusterObject) -> list[Finding]:
     """Return the findings of a workload cluster that answers. Raises `AttestationError`."""
     return [
-        DoctorCheck("connection", name_of(cluster)).ok(),
+        DoctorCheck("connection", str(cluster.key)).ok(),
         _check_permissions(client, cluster),
         *_check_bindings(client, cluster),
     ]
@@ -121,7 +122,7 @@ def check_kubeconfig_expiry(
     connection: Connection, cluster: ClusterObject, now: datetime
 ) -> Finding:
     """Check how long the certificate of a kubeconfig Secret is valid."""
-    check = DoctorCheck("kubeconfig's certificate", name_of(cluster))
+    check = DoctorCheck("kubeconfig's certificate", str(cluster.key))
     expiry = None if connection.certificate is None else connection.certificate.not_after()
     if expiry is not None and expiry <= now + _SOON:
         step = f"kubectl attestation kubeconfig {cluster.key}"
@@ -133,7 +134,7 @@ def unreachable_finding(cluster: ClusterObject, failure: Unreachable) -> Finding
     """Return the finding of a workload cluster that cannot be read."""
     key = cluster.key
     step = f"check the Secret {key.namespace}/{key.name}-kubeconfig and its API server"
-    check = DoctorCheck("connection", name_of(cluster))
+    check = DoctorCheck("connection", str(cluster.key))
     return check.problem(failure.reason, failure.next_step or step)
 
 
@@ -145,11 +146,6 @@ def without_attestation(findings: Iterable[Finding]) -> Iterator[Finding]:
     """
     omitted = {_AUTHORITY, _AUTOMATIC_APPROVAL}
     yield from (finding for finding in findings if finding.check not in omitted)
-
-
-def name_of(cluster: ClusterObject) -> str:
-    """Return `NAMESPACE/NAME`."""
-    return str(cluster.key)
 
 
 def _is_near_miss(annotation: str) -> bool:
@@ -172,7 +168,7 @@ def missing_permissions(client: ApiClient) -> list[str]:
 
 def _check_permissions(client: ApiClient, cluster: ClusterObject) -> Finding:
     missing = missing_permissions(client)
-    check = DoctorCheck("kubeconfig's permissions", name_of(cluster))
+    check = DoctorCheck("kubeconfig's permissions", str(cluster.key))
     step = "apply packaging/signer/workload-rbac.yaml in the workload cluster"
     return check.permissions(missing, step)
 
@@ -186,7 +182,7 @@ def _may(client: ApiClient, verb: str, resource: Resource, subresource: str) -> 
 
 def _check_bindings(client: ApiClient, cluster: ClusterObject) -> Iterator[Finding]:
     """Yield the bindings that approve by themselves, and the holders of other rights."""
-    check = DoctorCheck("rights", name_of(cluster))
+    check = DoctorCheck("rights", str(cluster.key))
     bindings = list_workload(client, CLUSTER_ROLE_BINDINGS)
     yield _check_automatic_approval(bindings, cluster)
     try:
@@ -211,7 +207,7 @@ def _check_bindings(client: ApiClient, cluster: ClusterObject) -> Iterator[Findi
 def _check_automatic_approval(
     bindings: Sequence[dict[str, Any]], cluster: ClusterObject
 ) -> Finding:
-    check, approving = DoctorCheck(_AUTOMATIC_APPROVAL, name_of(cluster)), []
+    check, approving = DoctorCheck(_AUTOMATIC_APPROVAL, str(cluster.key)), []
     for body in bindings:
         try:
             binding = read_binding(body)

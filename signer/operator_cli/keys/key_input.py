@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+from argparse import ArgumentTypeError
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from io import StringIO
@@ -14,6 +15,7 @@ from common.names import API_GROUP
 from signer.inventory.cluster_api.key_annotation import read_key_annotation
 from signer.model import ClusterKey
 from signer.operator_cli.errors import InputInvalid
+from signer.settings.flags import parse_cluster_key
 
 _DIGEST: Final = re.compile(r"(?:sha256:)?([0-9a-fA-F]{64})")
 _DIGEST_PREFIX: Final = "sha256:"
@@ -80,10 +82,7 @@ def parse_key(text: str, source: str) -> PublicEndorsementKey:
     text = _value_of_document(text, source)
     annotation = read_key_annotation(text, source)
     if annotation.error is not None:
-        raise InputInvalid(
-            annotation.error,
-            hint=_PASTE,
-        )
+        raise InputInvalid(annotation.error, hint=_PASTE)
     if len(annotation.keys) != 1:
         raise InputInvalid(
             f"{source}: must hold one key, not {len(annotation.keys)}",
@@ -143,10 +142,10 @@ def read_inventory(path: Path, default: ClusterKey | None) -> list[KeyRegistrati
 
 def parse_cluster(text: str) -> ClusterKey:
     """Read `NAMESPACE/NAME`. Raises `InputInvalid`."""
-    namespace, slash, name = text.partition("/")
-    if not slash or not namespace or not name or "/" in name:
-        raise InputInvalid(f"the Cluster {text!r} must be NAMESPACE/NAME")
-    return ClusterKey(namespace=namespace, name=name)
+    try:
+        return parse_cluster_key(text)
+    except ArgumentTypeError as error:
+        raise InputInvalid(f"the Cluster {text!r} {error}") from error
 
 
 def _value_of_document(text: str, source: str) -> str:

@@ -1,27 +1,19 @@
 """The checks of `doctor` without a cluster: opt-in, certificate authority, lists of permissions."""
 
-import io
-import json
 import math
 import shlex
-from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import yaml
 
 from common.names import CLIENT_SIGNER
-from signer.inventory.cluster_api.cluster import (
-    CLIENT_SIGNER_ANNOTATION,
-    ClusterCondition,
-    ClusterObject,
-    read_cluster,
-)
+from signer.inventory.cluster_api.cluster import CLIENT_SIGNER_ANNOTATION, ClusterCondition
+from signer.model import ClusterKey
 from signer.operator_cli.checks import management_checks, workload_checks
 from signer.operator_cli.checks.findings import DoctorCheck, Finding, FindingResult, exit_status
 from signer.operator_cli.checks.workload_checks import (
@@ -30,26 +22,18 @@ from signer.operator_cli.checks.workload_checks import (
     without_attestation,
 )
 from signer.operator_cli.commands import doctor
-from signer.operator_cli.errors import Rejected
-from signer.operator_cli.management.api import ManagementApi
 from signer.operator_cli.management.signer_state import SignerState
-from signer.operator_cli.management.snapshot import Snapshot
-from signer.operator_cli.session import Session
 from tests.builders import kube_objects
+from tests.builders.operator_clusters import CLUSTER
 from tests.builders.replica_leases import replica_lease
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.cluster_clients import management_api
+from tests.fakes.management_api import Console
 from tests.harness import pki
 
 RBAC = Path(__file__).parents[5] / "packaging/signer"
 NOW = datetime.now(UTC)
 LIFETIME = timedelta(days=365)
-
-
-def cluster() -> ClusterObject:
-    created = "2026-11-01T00:00:00Z"
-    metadata = {"name": "c1", "namespace": "team-a", "uid": "u", "creationTimestamp": created}
-    return read_cluster(json.dumps({"metadata": metadata, "spec": {}}).encode())
 
 
 def rules(file: str, kind: str = "ClusterRole") -> list[Mapping[str, Any]]:
@@ -112,7 +96,7 @@ def test_checked_permissions_in_workload_clusters_are_packaged() -> None:
     ids=["in", "out", "other annotation", "typo", "two", "typo in the key", "other prefix"],
 )
 def test_opt_in(signers: set[str], annotations: Mapping[str, str], result: FindingResult) -> None:
-    finding = check_opt_in(cluster(), frozenset(signers), annotations)
+    finding = check_opt_in(CLUSTER, frozenset(signers), annotations)
     assert finding.result is result
     assert bool(finding.next_step) == (result is FindingResult.PROBLEM)
 
@@ -149,7 +133,7 @@ def authority(lifetime: timedelta = LIFETIME) -> Mapping[str, bytes]:
 def test_certificate_authority(
     management: FakeCluster, result: FindingResult, message: str
 ) -> None:
-    finding = check_authority(management_api(management), cluster(), NOW)
+    finding = check_authority(management_api(management), CLUSTER, NOW)
     assert finding.result is result
     assert message in finding.message
 
@@ -160,7 +144,7 @@ def test_authority_that_is_older_than_its_cluster_is_no_problem() -> None:
     owner = {"apiVersion": version, "kind": "KubeadmControlPlane", "uid": "kcp"}
     older = {"creationTimestamp": "2026-10-01T00:00:00Z", "ownerReferences": [owner]}
     management = management_api(with_secret(authority(), **older))
-    finding = check_authority(management, cluster(), NOW)
+    finding = check_authority(management, replace(CLUSTER, created=NOW), NOW)
     assert (finding.result, finding.message) == (FindingResult.OK, "")
 
 
@@ -219,7 +203,7 @@ def test_names_of_a_workload_cluster_are_no_commands_of_a_shell() -> None:
         "roleRef": {"kind": "ClusterRole", "name": role},
         "subjects": [{"kind": "Group", "name": "system:bootstrappers"}],
     }
-    finding = workload_checks._check_automatic_approval([binding], cluster())
+    finding = workload_checks._check_automatic_approval([binding], CLUSTER)
     assert finding.result is FindingResult.PROBLEM
     assert shlex.split(finding.next_step)[3] == name
 
@@ -231,7 +215,7 @@ def test_doctor_does_not_advise_to_delete_bindings_that_nodes_need() -> None:
         removed=False, reason="NodesNotAttested", message="they stay for worker-1"
     )
     bindings = [{"metadata": {"name": "kubeadm"}, "roleRef": {"name": role}}]
-    kept = replace(cluster(), bindings=stays)
+    kept = replace(CLUSTER, bindings=stays)
     finding = workload_checks._check_automatic_approval(bindings, kept)
     assert finding.result is FindingResult.WARNING
     assert "they stay for worker-1" in finding.message
@@ -261,31 +245,18 @@ def test_finding_in_json_has_the_names_of_the_other_commands() -> None:
 
 def test_cluster_that_does_not_exist_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     """`doctor --cluster` with a typing error ended with status 0."""
+    running = SignerState(namespace="n", leases=[replica_lease()], live=frozenset({"one"}))
     monkeypatch.setattr(doctor, "check_management", lambda *_: [])
-    monkeypatch.setattr(doctor, "read_signer", lambda _session: running_signer())
-    monkeypatch.setattr(Session, "snapshot", absent_cluster)
-    api = SimpleNamespace(server="https://management")
-    streams = io.StringIO(), io.StringIO(), io.StringIO()
-    arguments = Namespace(signer_namespace="n", signer_account="a", output="table")
-    session = Session(arguments, lambda: cast("ManagementApi", api), NOW, *streams)
-    assert doctor.run(session) == 1
-    assert streams[1].getvalue().splitlines()[3:] == [
+    monkeypatch.setattr(doctor, "read_signer", lambda _session: running)
+    absent = ClusterKey(namespace="team-a", name="typo")
+    arguments = {"cluster": absent, "signer_namespace": "n", "signer_account": "a"}
+    console = Console(FakeCluster(), arguments)
+    assert doctor.run(console.session()) == 1
+    assert console.output.splitlines()[3:] == [
         "problem   Clusters   https://management",
         "  message: Cluster team-a/typo does not exist",
         "  next step: run the command `clusters` for their names",
     ]
-
-
-def running_signer() -> SignerState:
-    """Return the state of a signer with one replica."""
-    return SignerState(namespace="n", leases=[replica_lease()], live=frozenset({"one"}))
-
-
-def absent_cluster(_: Session) -> Snapshot:
-    """Read the objects of a Cluster that does not exist."""
-    raise Rejected(
-        "Cluster team-a/typo does not exist", hint="run the command `clusters` for their names"
-    )
 
 
 def test_cluster_without_attestation_needs_its_bindings_and_no_authority() -> None:
