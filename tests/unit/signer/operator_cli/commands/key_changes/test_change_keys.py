@@ -159,6 +159,24 @@ def test_name_that_no_node_can_have_is_refused(name: str) -> None:
         call(management(), "ban", name, yes=True)
 
 
+@pytest.mark.parametrize(
+    ("holding", "warned"),
+    [({}, True), ({"heldBy": holder(TEAM_B, "mine")}, False), ({"heldBy": None}, False)],
+    ids=["another Cluster", "the Cluster", "no holder"],
+)
+def test_release_from_another_cluster_than_the_holders_is_a_warning(
+    holding: dict[str, object],
+    warned: bool,  # noqa: FBT001 - a parameter of the case
+) -> None:
+    """The next owner of the hardware waited, and nothing said why."""
+    cluster = management(**holding)
+    console = call(cluster, "release", VICTIM, yes=True)
+    released = {"clusterNamespace": "team-b", "clusterName": "c1"}
+    assert cluster.key(VICTIM)["releasedFrom"] == [released]
+    warning = "node node-1 of Cluster team-a/c1 holds this key: a release from Cluster team-b/c1"
+    assert (warning in console.complaint) is warned
+
+
 def test_replace_moves_no_registration_of_another_cluster() -> None:
     """A key that team-a's Machine is registered with, and that a node of team-b holds."""
     cluster = management(heldBy=holder(TEAM_B, "mine"))
