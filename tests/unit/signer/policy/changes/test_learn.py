@@ -295,9 +295,3 @@ def test_a_missing_log_ends_with_2(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     result = run(monkeypatch, "learn", "--log", str(tmp_path / "log"), "--node", "node-1")
     assert result.status == 2
     assert result.stderr.endswith("/log: No such file or directory\n")
-
-
-@pytest.mark.parametrize("cluster", ["", "blue", "/blue", "tenants/"])
-def test_a_cluster_needs_its_namespace(monkeypatch: pytest.MonkeyPatch, cluster: str) -> None:
-    result = run(monkeypatch, "learn", "--log", "-", "--node", "node-1", "--cluster", cluster)
-    assert result.status == 2
