@@ -8,12 +8,9 @@ import socket
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from importlib.metadata import version
-from io import TextIOWrapper
-from pathlib import Path
-from typing import Final, TextIO
+from typing import Final
 
 from signer.controller.controller import Controller
 from signer.explain.command import explain
@@ -32,6 +29,7 @@ from signer.settings.config import (
     in_cluster_endpoint,
     load,
 )
+from signer.settings.flags import open_log
 from signer.signals import stop_on_signals
 
 _EXIT_FAILED: Final = 1
@@ -99,7 +97,7 @@ def _search_garbage_less_often() -> None:
 def _learn(arguments: argparse.Namespace) -> int:
     """Print the draft of a policy."""
     try:
-        with _open_log(arguments.log) as log:
+        with open_log(arguments.log, sys.stdin) as log:
             text = draft_policy(log, nodes=arguments.node, cluster=arguments.cluster)
     except LearnError as error:
         return _fail(_EXIT_FAILED, error.problems)
@@ -134,14 +132,6 @@ def _fail(status: int, problems: Sequence[str]) -> int:
     for problem in problems:
         sys.stderr.write(f"{PROGRAM}: {problem}\n")
     return status
-
-
-def _open_log(name: str) -> AbstractContextManager[TextIO]:
-    if name == "-":
-        if isinstance(sys.stdin, TextIOWrapper):
-            sys.stdin.reconfigure(encoding="utf-8", errors="replace")
-        return nullcontext(sys.stdin)
-    return Path(name).open(encoding="utf-8", errors="replace")
 
 
 def _flags(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Flags:

@@ -2,7 +2,11 @@
 
 import argparse
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from importlib.metadata import version
+from io import TextIOWrapper
+from pathlib import Path
+from typing import TextIO
 
 from signer.model import ClusterKey
 
@@ -36,6 +40,18 @@ def add_command(
     command = commands.add_parser(name, help=what, description=description, aliases=aliases)
     command.set_defaults(**{commands.dest: name})
     return command
+
+
+def open_log(name: str, stdin: TextIO) -> AbstractContextManager[TextIO]:
+    """Open the log that --log names, in which other programs may have written any bytes.
+
+    Raises `OSError`.
+    """
+    if name != "-":
+        return Path(name).open(encoding="utf-8", errors="replace")
+    if isinstance(stdin, TextIOWrapper):
+        stdin.reconfigure(encoding="utf-8", errors="replace")
+    return nullcontext(stdin)
 
 
 def add_learn_flags(command: argparse.ArgumentParser) -> None:

@@ -4,10 +4,8 @@ It writes nothing to the cluster: an operator reads the result, and then applies
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, Final, TextIO
+from collections.abc import Mapping
+from typing import Any, Final
 
 from common.formats.yaml_text import to_yaml
 from signer.inventory.kinds import POLICIES
@@ -18,6 +16,7 @@ from signer.policy.changes.extend import extend_spec
 from signer.policy.changes.learn import LearnError, draft_policy, learn_spec, warn_of_unset_pcrs
 from signer.policy.load import load_spec
 from signer.policy.policy import describe_clusters
+from signer.settings.flags import open_log
 
 _KEPT: Final = ("name", "resourceVersion")
 """Metadata of the result: with the version, `kubectl replace` refuses to undo another change."""
@@ -28,7 +27,7 @@ def run(session: Session) -> int:
     arguments = session.arguments
     options: dict[str, Any] = {"nodes": arguments.node, "cluster": arguments.cluster}
     try:
-        with _open_log(arguments.log, session.stdin) as log:
+        with open_log(arguments.log, session.stdin) as log:
             if arguments.add_to is None:
                 session.stdout.write(draft_policy(log, **options))
                 return EXIT_OK
@@ -37,6 +36,8 @@ def run(session: Session) -> int:
         spec = extend_spec(arguments.add_to, policy["spec"], learned)
     except LearnError as error:
         raise Rejected("\n".join(error.problems)) from error
+    except OSError as error:
+        raise InputInvalid(f"{arguments.log}: {error.strerror}") from error
     _warn(session, cluster, spec, learned)
     metadata = {name: policy["metadata"][name] for name in _KEPT}
     document = {**policy, "metadata": metadata, "spec": spec}
@@ -69,15 +70,3 @@ def _read_policy(session: Session, name: str) -> dict[str, Any]:
         )
     policy: dict[str, Any] = json.loads(response.content)
     return policy
-
-
-@contextmanager
-def _open_log(name: str, stdin: TextIO) -> Iterator[TextIO]:
-    if name == "-":
-        yield stdin
-        return
-    try:
-        with Path(name).open(encoding="utf-8", errors="replace") as file:
-            yield file
-    except OSError as error:
-        raise InputInvalid(f"{name}: {error.strerror}") from error

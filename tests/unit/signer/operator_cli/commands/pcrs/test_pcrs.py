@@ -1,5 +1,6 @@
 """`pcrs`: which nodes count for a review, and that a policy is written only as it was shown."""
 
+import io
 import json
 from dataclasses import replace
 from datetime import timedelta
@@ -9,7 +10,7 @@ import pytest
 
 from signer.inventory.kinds import POLICIES
 from signer.model import MeasuredValues, Refusal
-from signer.operator_cli.commands.pcrs import pcrs_accept, pcrs_review, pcrs_withdraw
+from signer.operator_cli.commands.pcrs import learn, pcrs_accept, pcrs_review, pcrs_withdraw
 from signer.operator_cli.errors import InputInvalid, Rejected
 from signer.operator_cli.management.snapshot import Snapshot
 from signer.operator_cli.session import Session
@@ -225,3 +226,12 @@ def test_policy_that_has_changed_is_not_written(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(Rejected, match="has changed meanwhile"):
         pcrs_accept.run(shown.session())
     assert allowed(shown) == [OLD]
+
+
+def test_learn_reads_a_log_with_bytes_that_are_not_utf8() -> None:
+    """A line of another container ended the command with a traceback."""
+    arguments = {"log": "-", "node": ["n"], "cluster": None, "add_to": None}
+    session = Console(FakeCluster(), arguments).session()
+    session.stdin = io.TextIOWrapper(io.BytesIO(b"\xff\n"), encoding="utf-8")
+    with pytest.raises(Rejected, match="the log has no certificate of node n"):
+        learn.run(session)
