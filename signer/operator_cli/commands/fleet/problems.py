@@ -11,7 +11,7 @@ from common.errors import AttestationError
 from signer import errors
 from signer.errors import EndorsementKeyNotRegistered
 from signer.inventory.custom_resources.policy_object import SERVED
-from signer.model import AttestedNodeObject
+from signer.model import AttestedNodeObject, ClusterKey
 from signer.operator_cli.checks.findings import FindingResult
 from signer.operator_cli.checks.signer_checks import check_policies, check_signer, read_signer
 from signer.operator_cli.commands.fleet.nodes import find_node_problem
@@ -57,18 +57,22 @@ def run(session: Session) -> int:
     return EXIT_UNDECIDED if signer.problem else EXIT_OK
 
 
-def _row(
-    problem: str, cluster: tuple[str | None, str | None], name: str, **fields: str
+def _row(  # noqa: PLR0913, PLR0917 - the columns
+    problem: str,
+    cluster: ClusterKey | None,
+    name: str,
+    reason: str,
+    message: str,
+    next_step: str,
 ) -> Document:
-    namespace, cluster_name = cluster
     return {
         "problem": problem,
-        "namespace": namespace,
-        "cluster": cluster_name,
+        "namespace": None if cluster is None else cluster.namespace,
+        "cluster": None if cluster is None else cluster.name,
         "object": name,
-        "reason": fields["reason"],
-        "message": fields["message"],
-        "nextStep": fields["next_step"],
+        "reason": reason,
+        "message": message,
+        "nextStep": next_step,
     }
 
 
@@ -78,58 +82,29 @@ def _unserved(snapshot: Snapshot, signer: SignerState, session: Session) -> Iter
     if finding.result is FindingResult.UNKNOWN:
         session.warn(f"signer: {finding.message}. Next step: {finding.next_step}")
     elif finding.result is not FindingResult.OK:
-        yield _row(
-            "Unserved",
-            (signer.namespace, None),
-            "signer",
-            reason=NO_REPLICA,
-            message=finding.message,
-            next_step=finding.next_step,
-        )
+        row = _row("Unserved", None, "signer", NO_REPLICA, finding.message, finding.next_step)
+        yield {**row, "namespace": signer.namespace}
     for finding in check_policies(signer):
         if finding.result is FindingResult.PROBLEM:
             reason, _, message = finding.message.partition(": ")
-            yield _row(
-                "Policy",
-                (None, None),
-                finding.object,
-                reason=reason,
-                message=message,
-                next_step=finding.next_step,
-            )
+            yield _row("Policy", None, finding.object, reason, message, finding.next_step)
     for cluster in sorted(snapshot.opted_in(), key=lambda c: str(c.key)):
-        key = (cluster.key.namespace, cluster.key.name)
-        written = signer.of_cluster(cluster)
+        key, written = cluster.key, signer.of_cluster(cluster)
         state, message = written.get("state", SERVED), written.get("message", "")
         if state == SERVED and message:
-            yield _row(
-                "Expiring",
-                key,
-                "kubeconfig",
-                reason="KubeconfigExpires",
-                message=message,
-                next_step=f"kubectl attestation kubeconfig {cluster.key}",
-            )
+            step = f"kubectl attestation kubeconfig {key}"
+            yield _row("Expiring", key, "kubeconfig", "KubeconfigExpires", message, step)
         elif state != SERVED and signer.has_replica():
-            yield _row(
-                "Unserved",
-                key,
-                "Cluster",
-                reason=state,
-                message=message,
-                next_step=f"kubectl attestation doctor --cluster {cluster.key}",
-            )
+            step = f"kubectl attestation doctor --cluster {key}"
+            yield _row("Unserved", key, "Cluster", state, message, step)
         if cluster.bindings is not None and not cluster.bindings.removed:
-            yield _row(
-                "Bindings",
-                key,
-                "Cluster",
-                reason=cluster.bindings.reason,
-                message="bindings approve certificates without attestation until the Nodes from"
-                " before the opt-in have attested; the condition AutoApproveBindingsRemoved of the"
-                " Cluster names these Nodes",
-                next_step=f"kubectl describe cluster -n {cluster.key.namespace} {cluster.key.name}",
+            message = (
+                "bindings approve certificates without attestation until the Nodes from before the"
+                " opt-in have attested; the condition AutoApproveBindingsRemoved of the Cluster"
+                " names these Nodes"
             )
+            step = f"kubectl describe cluster -n {key.namespace} {key.name}"
+            yield _row("Bindings", key, "Cluster", cluster.bindings.reason, message, step)
 
 
 def _nodes(snapshot: Snapshot, signer: SignerState, session: Session) -> Iterable[Document]:
@@ -137,14 +112,9 @@ def _nodes(snapshot: Snapshot, signer: SignerState, session: Session) -> Iterabl
     for node in sorted(snapshot.nodes, key=lambda n: n.not_after):
         problem = find_node_problem(node, snapshot, session.now)
         if problem is not None:
-            yield _row(
-                problem.kind.value,
-                (node.cluster.namespace, node.cluster.name),
-                node.node_name,
-                reason=problem.reason,
-                message=problem.message,
-                next_step=_next_step(node, from_file=signer.reads_only_files),
-            )
+            step = _next_step(node, from_file=signer.reads_only_files)
+            kind, reason, message = problem.kind.value, problem.reason, problem.message
+            yield _row(kind, node.cluster, node.node_name, reason, message, step)
 
 
 def _next_step(node: AttestedNodeObject, *, from_file: bool) -> str:
@@ -164,12 +134,9 @@ def _unknown(session: Session) -> Iterable[Document]:
     """Yield the TPMs that were offered for Machines without a registered key."""
     for request in read_key_requests(session):
         for key in key_documents(request):
-            yield _row(
-                "Unknown",
-                (request.cluster.namespace, request.cluster.name),
-                request.name,
-                reason=EndorsementKeyNotRegistered.reason,
-                message=f"a TPM with the unregistered key {key['endorsementKey']} was offered for"
-                " the Machine. Nothing proves that it is the Machine's: compare the key",
-                next_step=approval_command(key),
+            message = (
+                f"a TPM with the unregistered key {key['endorsementKey']} was offered for the"
+                " Machine. Nothing proves that it is the Machine's: compare the key"
             )
+            reason, step = EndorsementKeyNotRegistered.reason, approval_command(key)
+            yield _row("Unknown", request.cluster, request.name, reason, message, step)
