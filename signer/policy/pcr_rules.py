@@ -42,7 +42,7 @@ def read_pcrs(section: Section, defaults: PcrRules, *, names_machine: bool) -> P
     if names_machine and is_compared and MACHINE_PCR in selection.get(MACHINE_PCR_BANK, ()):
         problem = f"must not have PCR {MACHINE_PCR}: it names the machine, and is quoted besides"
         section.add_problem(problem, "selection")
-    variants = _variants(section, selection, mode)
+    variants = tuple(_variant(item, selection, mode) for item in section.items("variants"))
     allowed = _allowed(section, selection, mode, needed=not variants)
     signed_by = read_signed_by(section, selection)
     until = read_ends(section, "until")
@@ -93,12 +93,8 @@ def _bank(section: Section, bank: str, indices: tuple[int, ...]) -> Mapping[int,
     return values
 
 
-def _variants(pcrs: Section, selection: Selection, mode: PcrMode) -> tuple[PcrVariant, ...]:
-    """Load `variants`: the allowed values of Machines with some labels; the first match wins."""
-    return tuple(_variant(item, selection, mode) for item in pcrs.items("variants"))
-
-
 def _variant(section: Section, selection: Selection, mode: PcrMode) -> PcrVariant:
+    """Load an item of `variants`: the allowed values of Machines with some labels."""
     labels = section.section("machineSelector").mapping("matchLabels")
     # In mode Record, `variants` itself is the problem.
     mode = PcrMode.ENFORCE if mode is PcrMode.RECORD else mode

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
 
-from signer.operator_cli.errors import EXIT_NEGATIVE, EXIT_OK, EXIT_UNDECIDED, CommandError
+from signer.operator_cli.errors import EXIT_NEGATIVE, EXIT_OK, EXIT_UNDECIDED
 
 
 class FindingResult(Enum):
@@ -57,10 +57,6 @@ class DoctorCheck:
     def unknown(self, message: str, next_step: str = "") -> Finding:
         """Say why the check could not be made."""
         return Finding(FindingResult.UNKNOWN, self.title, self.object, message, next_step)
-
-    def failed(self, error: CommandError) -> Finding:
-        """Say that a request of the check failed."""
-        return self.unknown(error.message, error.hint)
 
     def permissions(self, missing: Sequence[str], next_step: str) -> Finding:
         """Return the finding about permissions, each of which reads `verb resource`."""

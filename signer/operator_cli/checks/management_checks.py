@@ -83,7 +83,7 @@ def _guard(
     try:
         return run(api, check)
     except CommandError as error:
-        return check.failed(error)
+        return check.unknown(error.message, error.hint)
 
 
 def _check_crd(api: ManagementApi, check: DoctorCheck) -> Finding:

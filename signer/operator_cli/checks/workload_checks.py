@@ -89,7 +89,7 @@ def check_authority(api: ManagementApi, cluster: ClusterObject, now: datetime) -
     except ApiServerUnavailable as error:
         return check.unknown(error.message)
     except CommandError as error:
-        return check.failed(error)
+        return check.unknown(error.message, error.hint)
     except (ValueError, AttestationError) as error:
         return check.problem(f"Secret {secret_name}: {error}", step)
     if now + _SOON < expiry:
