@@ -262,3 +262,54 @@ def test_kubeconfigs_have_the_paths_of_kubeadm() -> None:
     assert Path(command_line.DEFAULT_KUBECONFIG) == directory / "kubelet.conf"
     assert Path(DEFAULT_BOOTSTRAP_KUBECONFIG) == directory / "bootstrap-kubelet.conf"
     assert Path("/usr/lib/systemd/system/kubelet.service.d") in doctor_kubelet.KUBELET_UNITS
+
+
+INSTALLATIONS = {
+    "first deb": (("install", ""), ("configure", ""), True),
+    "deb after a removal": (("install", "1.0"), ("configure", "1.0"), True),
+    "newer deb": (("upgrade", "1.0"), ("configure", "1.0"), False),
+    "first rpm, or after a removal": (("1",), ("1",), True),
+    "newer rpm": (("2",), ("2",), False),
+}
+"""Arguments of preinstall.sh and postinstall.sh, and whether the timer is enabled."""
+
+
+def run_script(name: str, arguments: tuple[str, ...], root: Path) -> str:
+    """Run a maintainer script on another root directory; return what it prints on stderr."""
+    text = (NODE / "package" / name).read_text(encoding="utf-8")
+    for directory in ("/usr/lib", "/run/systemd"):
+        text = text.replace(f"{directory}/", f"{root}{directory}/")
+    environment = {"PATH": f"{root}:/usr/bin:/bin"}
+    command = ["/bin/sh", "-c", text, name, *arguments]
+    return subprocess.run(
+        command, check=True, env=environment, text=True, capture_output=True
+    ).stderr
+
+
+def with_systemctl(root: Path, status: int) -> Path:
+    """Put a systemctl into a root directory, that writes its arguments to the file `calls`."""
+    systemctl = root / "systemctl"
+    systemctl.write_text(f'#!/bin/sh\necho "$@" >>{root}/calls\nexit {status}\n')
+    systemctl.chmod(0o755)
+    (root / "calls").touch()
+    return root
+
+
+@pytest.mark.parametrize("case", INSTALLATIONS)
+def test_installation_enables_the_timer_and_an_upgrade_does_not(case: str, tmp_path: Path) -> None:
+    """After a removal, dpkg passes the old version, too, and the timer stayed disabled."""
+    before, after, is_enabled = INSTALLATIONS[case]
+    root = with_systemctl(tmp_path, 0)
+    run_script("preinstall.sh", before, root)
+    run_script("postinstall.sh", after, root)
+    enabled = "enable --quiet kubelet-authenticator-tpm-recover.timer\n"
+    assert (root / "calls").read_text() == (enabled if is_enabled else "")
+    assert [*root.glob("usr/lib/kubelet-authenticator-tpm/*")] == []
+
+
+def test_masked_timer_does_not_stop_the_installation(tmp_path: Path) -> None:
+    """It cannot be enabled, and dpkg left the package half-configured."""
+    root = with_systemctl(tmp_path, 1)
+    run_script("preinstall.sh", ("install", ""), root)
+    printed = run_script("postinstall.sh", ("configure", ""), root)
+    assert "recover.timer is not enabled" in printed
