@@ -106,6 +106,26 @@ def change_key(api: ManagementApi, name: str, change: Change, *, pem: str | None
     )
 
 
+def unless_changed(shown: KeyBody, change: Change) -> Change:
+    """Return the change for a key that is still whose it was when the operator was asked.
+
+    An operator may think about the question for minutes. Renewals of the holder change nothing that
+    `describe_key` says. The change raises `Rejected` if anything of it differs.
+    """
+    before = describe_key(shown)
+
+    def checked(body: KeyBody) -> Json | None:
+        present = describe_key(body)
+        if present != before:
+            raise Rejected(
+                f"the EndorsementKey has changed since it was shown: {present}",
+                hint="run the command again",
+            )
+        return change(body)
+
+    return checked
+
+
 def registrations_of(body: KeyBody) -> list[dict[str, str]]:
     """Return `spec.registeredFor`."""
     return list(body.get("spec", {}).get("registeredFor") or ())

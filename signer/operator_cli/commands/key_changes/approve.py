@@ -1,9 +1,15 @@
 """`approve`: registers the TPM that was offered for a Machine, so that its node can join."""
 
+from signer.inventory.custom_resources.claim_objects import read_endorsement_key
 from signer.model import EndorsementKeyObject, EndorsementKeyRequest, OfferedKey
 from signer.operator_cli.commands.key_changes.register import register
 from signer.operator_cli.errors import EXIT_OK, InputInvalid, Rejected
-from signer.operator_cli.keys.endorsement_key_objects import held_elsewhere, registered_elsewhere
+from signer.operator_cli.keys.endorsement_key_objects import (
+    KeyBody,
+    held_elsewhere,
+    read_key_body,
+    registered_elsewhere,
+)
 from signer.operator_cli.keys.key_input import (
     KeyRegistration,
     PublicEndorsementKey,
@@ -27,7 +33,11 @@ def run(session: Session) -> int:
     machine = f"{request.cluster.namespace}/{request.name}"
     _require_machine(request, snapshot)
     registration = _registration(request, key)
-    _require_free(snapshot.keys.get(key.name), registration)
+
+    def require_free(body: KeyBody) -> None:
+        _require_free(read_endorsement_key(body) if body else None, registration)
+
+    require_free(read_key_body(session.api, key.name) or {})
     if arguments.yes and key.name not in map(parse_digest, (arguments.target, arguments.key or "")):
         raise InputInvalid(
             f"--yes must follow the key of machine {machine}, with all 64 digits",
@@ -43,7 +53,8 @@ def run(session: Session) -> int:
         " join as this Machine.",
         flags="the key that the machine or its vendor gives and --yes",
     )
-    outcome = register(session, registration)
+    # Again under the version that is written: comparing keys takes the operator a while.
+    outcome = register(session, registration, require_free)
     session.report(f"EndorsementKey {key.name}: {outcome}, registered for {machine}")
     return EXIT_OK
 

@@ -14,6 +14,7 @@ from signer.operator_cli.keys.endorsement_key_objects import (
     find_key,
     is_banned,
     read_key_body,
+    unless_changed,
 )
 from signer.operator_cli.output import printable, time_text
 from signer.operator_cli.session import Session
@@ -38,7 +39,7 @@ def run(session: Session) -> int:
     def set_ban(body: KeyBody) -> Json | None:
         return None if is_banned(body) else {"banned": ban}
 
-    outcome = change_key(session.api, name, set_ban)
+    outcome = change_key(session.api, name, unless_changed(body, set_ban))
     done = "was banned before" if outcome == "unchanged" else "banned"
     session.report(f"EndorsementKey {name}: {done}")
     if not session.arguments.now or session.is_dry_run:

@@ -1,7 +1,7 @@
 """`register`: records which machines have which TPMs; one key, or an inventory of many."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Final
 
@@ -62,15 +62,21 @@ def run(session: Session) -> int:
     return EXIT_OK
 
 
-def register(session: Session, registration: KeyRegistration) -> str:
+def register(
+    session: Session,
+    registration: KeyRegistration,
+    require: Callable[[KeyBody], None] = lambda _: None,
+) -> str:
     """Add one registration to its EndorsementKey, and return what was done.
 
+    `require` raises if the stored object, or `{}` without one, does not permit that.
     Raises `Rejected`: the key is banned.
     """
     entry = registration.entry()
     name = registration.key.name
 
     def add(body: KeyBody) -> Json | None:
+        require(body)
         if is_banned(body):
             raise Rejected(
                 f"EndorsementKey {name} is banned",

@@ -11,6 +11,7 @@ from signer.operator_cli.keys.endorsement_key_objects import (
     holder_of,
     read_key_body,
     releases_of,
+    unless_changed,
 )
 from signer.operator_cli.session import Session
 
@@ -39,7 +40,7 @@ def run(session: Session) -> int:
             f"EndorsementKey {name}: {describe_key(body)}. After the release, the nodes of"
             f" Cluster {cluster} get no certificate with it."
         )
-    outcome = change_key(session.api, name, add)
+    outcome = change_key(session.api, name, unless_changed(body, add))
     done = "was released before" if outcome == "unchanged" else "released"
     session.report(f"EndorsementKey {name}: {done}")
     return EXIT_OK

@@ -25,6 +25,7 @@ from signer.operator_cli.keys.endorsement_key_objects import (
     is_banned,
     read_key_body,
     registrations_of,
+    unless_changed,
 )
 from signer.operator_cli.keys.key_input import KeyRegistration, PublicEndorsementKey, read_key
 from signer.operator_cli.management.snapshot import Selection, take_snapshot
@@ -42,7 +43,6 @@ def run(session: Session) -> int:
     body = read_key_body(session.api, old)
     if body is None:
         raise Rejected(f"EndorsementKey {old} does not exist", hint="use the command `register`")
-    shown = registrations_of(body)
     registrations = _registrations(body, new, chosen.cluster)
     new_body = read_key_body(session.api, new.name) or {}
     if arguments.now:
@@ -52,22 +52,19 @@ def run(session: Session) -> int:
         f" ({describe_key(new_body)}), and the old key is banned."
         f" {describe_certificate(session, body)}"
     )
+    # Before the first write: a replacement that is refused in its middle leaves both keys.
+    change_key(session.api, old, unless_changed(body, lambda _: None))
     for registration in registrations:
         register(session, registration)
     ban = ban_fields(session)
 
     def end(body: KeyBody) -> Json | None:
-        if registrations_of(body) not in (shown, []):
-            raise Rejected(
-                f"the registrations of EndorsementKey {old} have changed since they were shown",
-                hint="run the command again",
-            )
         spec: dict[str, object] = {} if is_banned(body) else {"banned": ban}
         if registrations_of(body):
             spec["registeredFor"] = []
         return spec or None
 
-    change_key(session.api, old, end)
+    change_key(session.api, old, unless_changed(body, end))
     session.report(f"EndorsementKey {old} is replaced by {new.name}")
     _warn_of_annotations(session, old, registrations)
     if not arguments.now or session.is_dry_run:

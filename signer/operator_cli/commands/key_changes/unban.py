@@ -9,6 +9,7 @@ from signer.operator_cli.keys.endorsement_key_objects import (
     find_key,
     is_banned,
     read_key_body,
+    unless_changed,
 )
 from signer.operator_cli.session import Session
 
@@ -28,7 +29,7 @@ def run(session: Session) -> int:
     def lift(body: KeyBody) -> Json | None:
         return {"banned": None} if is_banned(body) else None
 
-    outcome = change_key(session.api, name, lift)
+    outcome = change_key(session.api, name, unless_changed(body, lift))
     done = "was not banned" if outcome == "unchanged" else "ban lifted"
     session.report(f"EndorsementKey {name}: {done}")
     return EXIT_OK

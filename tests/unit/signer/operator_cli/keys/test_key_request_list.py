@@ -18,8 +18,10 @@ from signer.model import (
 from signer.operator_cli.commands.key_changes import approve
 from signer.operator_cli.errors import CommandError, InputInvalid, Rejected
 from signer.operator_cli.keys.key_request_list import choose_key, key_documents
+from signer.operator_cli.session import Session
 from tests.builders.endorsement_keys import endorsement_key, key_holder, registration
 from tests.builders.operator_snapshot import snapshot
+from tests.fakes.management_api import Console, FakeManagement
 
 CLUSTER = ClusterKey(namespace="team-a", name="c1")
 ONE, TWO = "ab" * 32, "cd" * 32
@@ -140,6 +142,24 @@ def test_key_of_another_machine_is_not_approved(key: EndorsementKeyObject, messa
     """An offer can name the key of any TPM."""
     with pytest.raises(Rejected, match=message):
         approve._require_free(key, approve._registration(PLAIN, PLAIN.keys[0]))
+
+
+def test_key_that_another_machine_gets_while_the_operator_compares_is_not_approved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The TPM was then registered for both machines."""
+    management = FakeManagement()
+
+    def compare(*_: object, **__: object) -> None:
+        other = {"clusterNamespace": "team-b", "clusterName": "c1", "machineName": "machine-7"}
+        management.put_key(ONE, registeredFor=[other])
+
+    monkeypatch.setattr(approve, "read_key_requests", lambda _: [PLAIN])
+    monkeypatch.setattr(approve, "take_snapshot", lambda *_: snapshot())
+    monkeypatch.setattr(Session, "confirm", compare)
+    with pytest.raises(Rejected, match="is registered for machine-7 of Cluster team-b/c1"):
+        approve.run(Console(management, {"target": "machine-1", "key": None}).session())
+    assert len(management.key(ONE)["registeredFor"]) == 1
 
 
 @pytest.mark.parametrize(("field", "value"), [("uid", "other"), ("name", "m"), ("provider", "x")])

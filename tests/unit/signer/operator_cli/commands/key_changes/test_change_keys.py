@@ -211,6 +211,40 @@ def test_replace_ends_no_registration_that_it_has_not_shown() -> None:
         cluster.key(VICTIM)["registeredFor"] = entries
 
     cluster.intercept(meanwhile, "POST")
-    with pytest.raises(Rejected, match="have changed since they were shown"):
+    with pytest.raises(Rejected, match="has changed since it was shown"):
         call(cluster, "replace", VICTIM_NODE, yes=True)
     assert len(cluster.key(VICTIM)["registeredFor"]) == 2
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_key_that_changes_while_the_operator_is_asked_is_not_written(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The write was made under a version that the operator had not seen."""
+    banned = {"banned": {"reason": "lost"}}
+    cluster = management(**(banned if command == "unban" else {}))
+
+    def confirm(*_: object, **__: object) -> None:
+        if command == "unban":
+            cluster.key(VICTIM)["banned"] = {"reason": "stolen"}
+        else:
+            cluster.key(VICTIM)["heldBy"] = holder(TEAM_B, "mine")
+
+    monkeypatch.setattr(Session, "confirm", confirm)
+    with pytest.raises(Rejected, match=r"has changed since it was shown: node .* holds this key"):
+        call(cluster, command, VICTIM)
+    assert not cluster.writes
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_renewal_while_the_operator_is_asked_stops_no_change(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = management(**({"banned": {"reason": "lost"}} if command == "unban" else {}))
+
+    def confirm(*_: object, **__: object) -> None:
+        cluster.key(VICTIM)["heldBy"]["lastClaimed"] = "2026-11-22T00:00:00Z"
+
+    monkeypatch.setattr(Session, "confirm", confirm)
+    call(cluster, command, VICTIM)
+    assert cluster.writes
