@@ -120,7 +120,7 @@ Step = tuple[str, ...]
 
 CLUSTER: Final[Step] = ("R1", "R0")
 FORM: Final[Step] = ("P1", "P2", "P3", "P4", "P5", "P6")
-FORM_WITHOUT_ATTESTATION: Final[Step] = ("P1", "P2", "P3", "P4")
+FORM_WITHOUT_ATTESTATION: Final[Step] = ("P1", "P2", "P3", "P4", "P5")
 REQUESTER: Final[Step] = ("R2", "R3")
 CHALLENGE: Final[Step] = ("C1",)
 ATTESTATION_KEY: Final[Step] = ("A1",)

@@ -30,8 +30,10 @@ from signer.verify.checks import (
     SERVING_ORDER,
 )
 from signer.verify.requests.recognize import CsrKind
+from tests.attacks.requests import extended
 from tests.attacks.runner import reconcile_once
 from tests.builders import stored
+from tests.builders.forgery import OID_KEY_USAGE, extension
 from tests.builders.policy_specs import PLATFORM
 from tests.builders.scenario import ABROAD, NODE, NOW, Scenario, key_name, machine
 from tests.builders.signer_command import POLICY, run
@@ -436,6 +438,21 @@ def test_requests_to_the_builtin_signer_are_explained(directory: Directory) -> N
     text, _ = directory.report(csr)
     assert text.endswith("  would be approved\n")
     assert "serving names: form: node-1.example, 192.0.2.11\n" in text
+
+
+def test_extension_of_a_request_to_the_builtin_signer_is_denied_after_the_other_forms(
+    directory: Directory,
+) -> None:
+    """P1 to P4, which had passed, were shown as not reached."""
+    world = directory.scenario
+    world.for_serving(NODE)
+    world.kind = CsrKind.BUILTIN_SERVING
+    extended(extension(OID_KEY_USAGE, bytes.fromhex("03020204")))(world)
+    text, _ = directory.report(world.csr(encode_block(PEM_REQUEST, world.pkcs10())))
+    assert re.findall(r"^  (P\d) +(\w+)", text, re.MULTILINE) == [
+        *((f"P{number}", "ok") for number in range(1, 5)),
+        ("P5", "denied"),
+    ]
 
 
 def test_the_json_report_has_the_same_verdict(directory: Directory) -> None:
