@@ -179,9 +179,23 @@ def _load_or_none(state_dir: Path, clock: Clock) -> Credential | None:
         return None  # a run opens the directory again, and raises this
 
 
+def state_directory_exists(path: Path) -> bool:
+    """Return whether something is at the path of a state directory.
+
+    Raises `StateDirectoryUnwritable` if this user may not look it up.
+    """
+    try:
+        return path.exists()
+    except OSError as error:
+        raise StateDirectoryUnwritable(f"state directory {path}: {error.strerror}") from error
+
+
 def load_credential_from(path: Path, clock: Clock) -> Credential | None:
-    """Return the credential in a state directory. Does not create the directory."""
-    if not path.is_dir():
+    """Return the credential in a state directory. Does not create the directory.
+
+    Raises `StateDirectoryUnsafe`, `StateDirectoryUnwritable`.
+    """
+    if not state_directory_exists(path):
         return None
     with StateDirectory(path) as directory:
         return FileStore(directory, clock).load_credential()

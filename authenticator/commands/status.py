@@ -28,7 +28,7 @@ def run(context: CommandContext) -> int:
     clock = SystemClock()
     with watchdog(Deadline(clock, TIMEOUT_SECONDS)):
         path = _state_dir(context)
-        if not path.exists():
+        if not wiring.state_directory_exists(path):
             raise StateDirectoryUnwritable(
                 f"the state directory {path} does not exist yet: the first call or join creates it"
             )

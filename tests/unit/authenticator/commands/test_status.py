@@ -60,17 +60,21 @@ def test_exchange_of_another_boot_is_not_shown(tmp_path: Path) -> None:
         assert status.collect(store, None, clock)["exchange"] is None
 
 
+@pytest.mark.parametrize("hidden", ["serving", "state"])
 def test_status_for_a_user_without_rights_names_the_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hidden: str
 ) -> None:
-    """It was a traceback: nothing in a private directory can be looked up, either."""
+    """It was a traceback: nothing in a private directory can be looked up."""
+    state, is_dir = tmp_path / "state", Path.is_dir
+    state.mkdir()
 
     def forbid(*_: object, **__: object) -> NoReturn:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     monkeypatch.setattr(os, "open", forbid)
-    monkeypatch.setattr(Path, "is_dir", forbid)
-    arguments = Arguments(command="status", flags={"stateDir": str(tmp_path)})
+    for look_up in ("is_dir", "exists"):
+        monkeypatch.setattr(Path, look_up, lambda p: forbid() if p.name == hidden else is_dir(p))
+    arguments = Arguments(command="status", flags={"stateDir": str(state)})
     context = CommandContext(arguments=arguments, exec_info=None, program="", out=StringIO())
     with pytest.raises(StateDirectoryUnwritable, match="Permission denied"):
         status.run(context)
