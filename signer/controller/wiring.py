@@ -29,7 +29,6 @@ from signer.controller.observability.metrics_access import MetricsAccess
 from signer.controller.policies.sync import PolicySync
 from signer.controller.queue.workqueue import WorkQueue
 from signer.controller.reconcile.authorities import ClusterAuthorities
-from signer.controller.reconcile.credential_lists import cluster_of_changed_key
 from signer.controller.reconcile.dependencies import Dependencies
 from signer.controller.reconcile.limits import (
     ChallengeRateLimiter,
@@ -46,6 +45,7 @@ from signer.controller.workers import MAX_WORKERS_PER_CLUSTER, WORKERS, CsrWorke
 from signer.fairness.memory_budget import Budgets
 from signer.fairness.task_pool import TaskPool
 from signer.inventory.cluster_api.cluster_status import ClusterStatusClient
+from signer.inventory.credential_list import cluster_of_changed_key
 from signer.inventory.custom_resources.default_policy import DefaultPolicy
 from signer.inventory.replica_records.authority_leases import AuthorityLeases
 from signer.inventory.replica_records.challenge_keys import ChallengeKeyStore

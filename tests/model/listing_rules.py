@@ -10,9 +10,9 @@ from unittest.mock import patch
 from signer.claims.credential_entry import CredentialEntry, is_older, next_entry
 from signer.controller.maintenance import credential_list_sync
 from signer.controller.maintenance.credential_list_sync import sync_credential_list
-from signer.controller.reconcile import answers, credential_lists
-from signer.controller.reconcile.credential_lists import ClaimReader
-from signer.inventory.credential_list import CredentialListClient
+from signer.controller.reconcile import answers
+from signer.inventory import credential_list
+from signer.inventory.credential_list import ClaimReader, CredentialListClient
 from signer.model import AttestedNodeObject, EndorsementKeyObject
 from signer.verify.machines import claim_writes
 from signer.verify.requests.credentials import credential_ids_after_issue, verify_known_credential
@@ -92,9 +92,9 @@ _REPLACED: Final[dict[Rule, Sequence[tuple[object, str, object]]]] = {
     ),
     Rule.LIVE_READS: ((listing_tasks, "_maintain", _maintain_from_caches),),
     Rule.LATER_TIME: ((claim_writes, "_SECOND", timedelta(0)),),
-    Rule.OLDER_CLAIM: ((credential_lists, "next_entry", _follow_any_claim),),
-    Rule.OLDER_BAN: ((credential_lists, "next_entry", _follow_newer_claims_only),),
-    Rule.BAN_OVER: ((credential_lists, "next_entry", _never_restore),),
+    Rule.OLDER_CLAIM: ((credential_list, "next_entry", _follow_any_claim),),
+    Rule.OLDER_BAN: ((credential_list, "next_entry", _follow_newer_claims_only),),
+    Rule.BAN_OVER: ((credential_list, "next_entry", _never_restore),),
     Rule.ENTRY_KNOWN: ((claim_writes, "verify_known_credential", _known),),
     Rule.ENTRY_STAYS: ((claim_writes, "credential_ids_after_issue", _recorded),),
 }

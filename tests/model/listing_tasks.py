@@ -17,9 +17,8 @@ from common.errors import Denied
 from signer.claims.credential_entry import CredentialEntry
 from signer.controller.maintenance.credential_list_sync import sync_credential_list
 from signer.controller.reconcile import answers
-from signer.controller.reconcile.credential_lists import ClaimReader
 from signer.errors import ClaimConflict, RequesterCredentialUnknown
-from signer.inventory.credential_list import CredentialList, CredentialListClient
+from signer.inventory.credential_list import ClaimReader, CredentialList, CredentialListClient
 from signer.model import AttestedNodeObject, EndorsementKeyObject, KeyHolder, TrustBasis
 from signer.policy.policy import Policy, RenewalRules, UnknownCredential
 from signer.verify.claimed_answer import WithheldCertificate

@@ -12,10 +12,14 @@ from signer.claims.credential_entry import CredentialEntry, is_older
 from signer.clusters.management_cluster import ManagementCluster
 from signer.clusters.workload_cluster import WorkloadCluster
 from signer.controller.observability.audit import log_cluster_alarm
-from signer.controller.reconcile.credential_lists import ClaimReader, publish_entries
 from signer.errors import ClaimsOutOfDate, CredentialListFull
 from signer.inventory.cached_inventory import CachedInventory
-from signer.inventory.credential_list import CredentialList, CredentialListClient
+from signer.inventory.credential_list import (
+    ClaimReader,
+    CredentialList,
+    CredentialListClient,
+    publish_entries,
+)
 from signer.inventory.custom_resources.claim_store import KubeClaimStore
 from signer.model import AttestedNodeObject, MachineState
 

@@ -5,12 +5,11 @@ from functools import partial
 from signer.claims.credential_entry import entry_of
 from signer.controller.observability import audit
 from signer.controller.queue.workqueue import DONE, Result
-from signer.controller.reconcile.credential_lists import ClaimReader, publish_entries
 from signer.controller.reconcile.csr_state import CsrState
 from signer.controller.reconcile.refusals import report_dry_run
 from signer.controller.reports.machine_reports import ATTESTED, ATTESTED_MESSAGE
 from signer.errors import ChallengeKeyUnknown, CredentialListFull, CsrChanged
-from signer.inventory.credential_list import CredentialList
+from signer.inventory.credential_list import ClaimReader, CredentialList, publish_entries
 from signer.issue.certificate import certificate_not_after, issue_certificate
 from signer.model import ChallengeKeys
 from signer.verify.answer import VerifiedAnswer, verify_answer

@@ -14,8 +14,8 @@ from signer.controller.maintenance.credential_list_sync import (
     CredentialListSync,
     sync_credential_list,
 )
-from signer.controller.reconcile.credential_lists import ClaimReader, cluster_of_changed_key
 from signer.errors import ClaimConflict, ClaimsOutOfDate, CredentialListFull
+from signer.inventory.credential_list import ClaimReader, cluster_of_changed_key
 from signer.model import (
     AttestedNodeObject,
     EndorsementKeyObject,
