@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Final, TypeVar
 
 from common.names import CHALLENGE_ANNOTATION
-from signer.controller.reconcile.dependencies import CsrWriter
+from signer.kube.csrs import CsrClient
 from signer.model import Csr
 
 T = TypeVar("T")
@@ -19,9 +19,9 @@ holds no worker, and a requester can make its own request fail (422).
 
 
 class RecordingCsrWriter:
-    """Passes calls on to a `CsrWriter`; notes whether one was slow, and which versions it wrote."""
+    """Passes calls on to a `CsrClient`; notes whether one was slow, and which versions it wrote."""
 
-    def __init__(self, writer: CsrWriter, monotonic: Callable[[], float]) -> None:
+    def __init__(self, writer: CsrClient, monotonic: Callable[[], float]) -> None:
         self._writer = writer
         self._monotonic = monotonic
         self.slow: bool | None = None

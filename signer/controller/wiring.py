@@ -32,7 +32,6 @@ from signer.controller.reconcile.authorities import ClusterAuthorities
 from signer.controller.reconcile.dependencies import Dependencies
 from signer.controller.reconcile.limits import (
     ChallengeRateLimiter,
-    EndorsementKeyQuota,
     LimitedClaimStore,
 )
 from signer.controller.reconcile.reconciler import CsrReconciler
@@ -95,7 +94,7 @@ class ControllerParts:
         self.policy_sync = PolicySync(self.management, config.policy_file)
         self.clock_skew = ClockSkew()
         self.replicas = self._make_replicas(agent, host_name)
-        claims = LimitedClaimStore(api, EndorsementKeyQuota(self.management))
+        claims = LimitedClaimStore(api, self.management)
         leases = LeaseClient(api, config.own_namespace)
         authority_leases, opt_ins = AuthorityLeases(leases), OptIns(leases)
         self.cleanup = self._make_cleanup(claims, authority_leases, opt_ins)
@@ -256,7 +255,7 @@ class ControllerParts:
         """Return what the Lease says of the Clusters; policy objects say it in their status."""
         if self._config.policy_file is None:
             return ""
-        return encode_reports(self.reports.clusters.own())
+        return encode_reports(self.reports.clusters.own)
 
     def _has_tried_all(self) -> bool:
         return self.clusters.has_tried_all()
@@ -317,7 +316,7 @@ class ControllerParts:
             lambda: self.policy_sync.active.bundles,
             self.queue.state,
             self._budgets.memory,
-            self.reports.clusters.own,
+            lambda: self.reports.clusters.own,
             version=self._version,
             ready=self._is_ready,
             policies=self.policy_sync.validity,
@@ -337,7 +336,7 @@ class ControllerParts:
 
     def _render_clusters(self) -> bytes:
         reports = self.reports.clusters
-        return render_reports(reports.own(), reports.others(), self._replica_name)
+        return render_reports(reports.own, reports.others, self._replica_name)
 
     def _replica_name(self, cluster: ClusterKey) -> str | None:
         replica = self.replicas.serving(cluster)

@@ -14,6 +14,7 @@ from signer.controller.reconcile.dependencies import ClusterContext, Dependencie
 from signer.controller.reconcile.limits import ChallengeRateLimiter, RequesterShares
 from signer.controller.reconcile.reconciler import CsrReconciler
 from signer.controller.reconcile.withheld_certificates import WithheldCertificates
+from signer.controller.recording_writer import RecordingCsrWriter
 from signer.errors import AuthorityUnavailable, TooManyChallenges
 from signer.inventory.cluster_api.machine_status import MachineCondition
 from signer.inventory.replica_records.challenge_keys import ChallengeKeyStore
@@ -118,7 +119,7 @@ class ReconcilerFixture:
         return ClusterContext(
             key=self.scenario.cluster.key,
             inventory=self.scenario.inventory,
-            csrs=self.csrs,
+            csrs=RecordingCsrWriter(self.csrs, lambda: 0.0),
             credentials=self.lists,
             shares=self.shares,
             withheld=self.withheld,

@@ -15,7 +15,7 @@ _ANNOTATIONS_SIZE = 256 * 1024
 
 @dataclass(slots=True)
 class FakeCsrs(CsrClient):
-    """The `CsrWriter` seam; `interrupt` runs once before the n-th write (from 1)."""
+    """`interrupt` runs once before the n-th write (from 1)."""
 
     stored: dict[str, Csr] = field(default_factory=dict)
     events: list[tuple[str, str]] = field(default_factory=list)

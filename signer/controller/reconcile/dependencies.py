@@ -1,14 +1,14 @@
 """What reconciliations depend on."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
 
 from signer.controller.policies.active import ActivePolicies
 from signer.controller.reconcile.authorities import ClusterAuthorities
 from signer.controller.reconcile.limits import ChallengeRateLimiter, RequesterShares
 from signer.controller.reconcile.withheld_certificates import WithheldCertificates
+from signer.controller.recording_writer import RecordingCsrWriter
 from signer.inventory.cluster_api.machine_status import MachineCondition
 from signer.inventory.credential_list import CredentialListClient
 from signer.inventory.replica_records.challenge_keys import ChallengeKeyStore
@@ -16,7 +16,6 @@ from signer.model import (
     AttestedNodeObject,
     ClaimStore,
     ClusterKey,
-    Csr,
     Inventory,
     Machine,
     OfferedKey,
@@ -46,47 +45,13 @@ class Dependencies:
     random: Callable[[int], bytes]
 
 
-class CsrWriter(Protocol):
-    """Writes to the CSRs of one cluster. Each raises `CsrChanged` if the CSR has changed since."""
-
-    def read(self, name: str) -> Csr | None:
-        """Return the CSR as it is now."""
-
-    def may_create(self, csr: Csr, subresource: str) -> bool:
-        """Return whether RBAC allows the requester a subresource of CSRs, for the CSR's signer.
-
-        Raises `AccessReviewUnavailable` if the API server does not decide.
-        """
-
-    def annotate(self, csr: Csr, values: Mapping[str, str | None]) -> Csr:
-        """Write annotations, and remove those whose value is `None`.
-
-        Raises `AnnotationsFull` if the API server refuses their size.
-        """
-
-    def approve(self, csr: Csr, reason: str, message: str) -> Csr:
-        """Add the condition Approved."""
-
-    def deny(self, csr: Csr, reason: str, message: str) -> Csr:
-        """Add the condition Denied."""
-
-    def fail(self, csr: Csr, reason: str, message: str) -> Csr:
-        """Add the condition Failed."""
-
-    def set_certificate(self, csr: Csr, certificate: bytes) -> Csr:
-        """Write the certificate."""
-
-    def record_event(self, csr: Csr, reason: str, message: str, now: datetime) -> None:
-        """Create an Event, unless one with this reason exists for this CSR."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterContext:
     """One workload cluster: its inventory, its CSRs, and what is remembered of its requests."""
 
     key: ClusterKey
     inventory: Inventory
-    csrs: CsrWriter
+    csrs: RecordingCsrWriter
     credentials: CredentialListClient
     shares: RequesterShares
     withheld: WithheldCertificates = field(default_factory=WithheldCertificates)

@@ -94,20 +94,30 @@ KEYS_PER_MACHINE: Final = 4
 the last one stays until its certificate has expired."""
 
 
-class EndorsementKeyQuota:
-    """Counts the keys of a namespace from caches. Keys that an operator registered do not count."""
+class LimitedClaimStore(KubeClaimStore):
+    """Claim store that verifies the quota before it creates an EndorsementKey.
 
-    def __init__(self, caches: ManagementCaches) -> None:
+    It counts the keys of a namespace from caches. Keys that an operator registered do not count.
+    """
+
+    def __init__(self, api: ApiClient, caches: ManagementCaches) -> None:
+        super().__init__(api)
         self._caches = caches
 
-    def verify_quota(self, namespace: str) -> None:
-        """Return if the Clusters of a namespace may claim one more key.
+    def create_endorsement_key(
+        self, name: str, public_key_pem: str, held_by: KeyHolder, now: datetime
+    ) -> EndorsementKeyObject:
+        """Create the EndorsementKey, held by this node.
 
         Raises:
-            EndorsementKeyQuotaExceeded: they may not.
+            EndorsementKeyQuotaExceeded: the namespace of the holder has too many.
             ApiServerUnavailable: a cache is not filled yet.
 
         """
+        self._verify_quota(held_by.cluster.namespace)
+        return super().create_endorsement_key(name, public_key_pem, held_by, now)
+
+    def _verify_quota(self, namespace: str) -> None:
         claimed = len(self._caches.keys.by_index("claimed by namespace", namespace))
         if claimed >= MIN_QUOTA and claimed >= KEYS_PER_MACHINE * self._count_machines(namespace):
             raise EndorsementKeyQuotaExceeded(
@@ -118,21 +128,3 @@ class EndorsementKeyQuota:
         machines = (m for m in self._caches.machines.all() if m.cluster.namespace == namespace)
         pools = (p for p in self._caches.pools.all() if p.cluster.namespace == namespace)
         return sum(1 for _ in machines) + sum(len(pool.provider_ids) for pool in pools)
-
-
-class LimitedClaimStore(KubeClaimStore):
-    """Claim store that verifies the quota before it creates an EndorsementKey."""
-
-    def __init__(self, api: ApiClient, quota: EndorsementKeyQuota) -> None:
-        super().__init__(api)
-        self._quota = quota
-
-    def create_endorsement_key(
-        self, name: str, public_key_pem: str, held_by: KeyHolder, now: datetime
-    ) -> EndorsementKeyObject:
-        """Create the EndorsementKey, held by this node.
-
-        Raises `EndorsementKeyQuotaExceeded`: the namespace of the holder has too many.
-        """
-        self._quota.verify_quota(held_by.cluster.namespace)
-        return super().create_endorsement_key(name, public_key_pem, held_by, now)

@@ -75,8 +75,10 @@ class ClusterReporter:
         now: Callable[[], datetime],
         monotonic: Callable[[], float],
     ) -> None:
-        self._reports: Sequence[ClusterReport] = ()
-        self._others: Sequence[ClusterReport] = ()
+        self.own: Sequence[ClusterReport] = ()
+        """The present report of each Cluster that this replica serves."""
+        self.others: Sequence[ClusterReport] = ()
+        """The reports of all other Clusters, as if their API servers answered."""
         self._policies = policies
         self._connections = connections
         self._events = events
@@ -85,14 +87,6 @@ class ClusterReporter:
         self._outbox = Outbox("event about a cluster not written", "namespace", monotonic)
         self._reported: dict[str, _Reported] = {}
         """By the UID of the Cluster."""
-
-    def own(self) -> Sequence[ClusterReport]:
-        """Return the present report of each Cluster that this replica serves."""
-        return self._reports
-
-    def others(self) -> Sequence[ClusterReport]:
-        """Return the reports of all other Clusters, as if their API servers answered."""
-        return self._others
 
     def update(self, clusters: Iterable[ClusterObject]) -> None:
         """Report every Cluster, and write Events about changes.
@@ -116,7 +110,7 @@ class ClusterReporter:
                     reports.append(add_expiry(report, expiry, self._now()))
                 else:
                     others.append(report)
-        self._reports, self._others = reports, others
+        self.own, self.others = reports, others
         self._report_changes(reports)
 
     def _report_changes(self, reports: Sequence[ClusterReport]) -> None:

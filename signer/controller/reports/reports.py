@@ -102,8 +102,8 @@ class Reports:
     def _report_policies(self) -> None:
         self._policy_statuses.write_all(
             self._policies,
-            self.clusters.own(),
-            self.clusters.others(),
+            self.clusters.own,
+            self.clusters.others,
             self._management.namespace,
             self._now(),
             counts=self._connections.is_counting_replica(),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from signer.controller.reconcile import limits
-from signer.controller.reconcile.limits import EndorsementKeyQuota, LimitedClaimStore
+from signer.controller.reconcile.limits import LimitedClaimStore
 from signer.errors import EndorsementKeyQuotaExceeded
 from signer.model import ClusterKey, EndorsementKeyObject
 from tests.builders.endorsement_keys import endorsement_key, key_holder, registration
@@ -32,36 +32,35 @@ def caches(monkeypatch: pytest.MonkeyPatch) -> FakeCaches:
     return empty
 
 
-def put(caches: FakeCaches, *keys: EndorsementKeyObject) -> EndorsementKeyQuota:
+def store(caches: FakeCaches, *keys: EndorsementKeyObject) -> tuple[LimitedClaimStore, FakeCluster]:
     caches.keys.replace({each.name: each for each in keys})
-    return EndorsementKeyQuota(caches)
+    cluster = FakeCluster()
+    return LimitedClaimStore(FakeClient(cluster), caches), cluster
+
+
+def create(claims: LimitedClaimStore, cluster: ClusterKey) -> None:
+    claims.create_endorsement_key("5", "", key_holder(cluster), datetime.now().astimezone())
 
 
 def test_a_namespace_with_too_many_claimed_keys_claims_no_more(caches: FakeCaches) -> None:
     """One Machine that was edited again and again made any number of EndorsementKeys."""
-    quota = put(caches, key(1, BLUE), key(2, GREEN), key(3, BLUE))
+    claims, cluster = store(caches, key(1, BLUE), key(2, GREEN), key(3, BLUE))
     with pytest.raises(EndorsementKeyQuotaExceeded) as caught:
-        quota.verify_quota("tenants")
+        create(claims, GREEN)
     assert caught.value.detail == "tenants has 3"
     assert "tenants" not in caught.value.message
-    quota.verify_quota("other")
+    assert not cluster.writes
+    create(claims, OTHER)
 
 
 def test_keys_of_other_namespaces_and_registered_keys_do_not_count(caches: FakeCaches) -> None:
     registered = registration(BLUE, provider_id="x")
-    put(
+    claims, cluster = store(
         caches,
         key(1, BLUE),
         key(2, OTHER),
         key(3, BLUE, registered_for=(registered,)),
         key(4, BLUE, held_by=None),
-    ).verify_quota("tenants")
-
-
-def test_a_key_is_not_created_above_the_quota(caches: FakeCaches) -> None:
-    api = FakeClient(FakeCluster())
-    quota = put(caches, key(1, BLUE), key(2, BLUE), key(3, BLUE))
-    store = LimitedClaimStore(api, quota)
-    with pytest.raises(EndorsementKeyQuotaExceeded):
-        store.create_endorsement_key("4", "", key_holder(BLUE), datetime.now().astimezone())
-    assert not api.cluster.writes
+    )
+    create(claims, BLUE)
+    assert len(cluster.writes) == 1

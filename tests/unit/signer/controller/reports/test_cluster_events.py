@@ -204,12 +204,12 @@ def test_expiry_of_the_kubeconfig_is_shown_and_a_new_one_is_no_event() -> None:
     """The certificate expires silently otherwise, and then no node gets one."""
     fixture = ReporterFixture()
     fixture.update()
-    families = {f.name: f for f in metrics.collect_clusters(fixture.reporter.own)}
+    families = {f.name: f for f in metrics.collect_clusters(lambda: fixture.reporter.own)}
     assert families["node_attestation_kubeconfig_not_after_seconds"].samples == []
     for year in (2027, 2028):
         fixture.expiry = datetime(year, 1, 1, tzinfo=UTC)
         fixture.update()
-        families = {f.name: f for f in metrics.collect_clusters(fixture.reporter.own)}
+        families = {f.name: f for f in metrics.collect_clusters(lambda: fixture.reporter.own)}
         [sample] = families["node_attestation_kubeconfig_not_after_seconds"].samples
         assert sample.value == fixture.expiry.timestamp()
         assert sample.labels == {"namespace": "team-a", "cluster": "team-a/blue"}
@@ -223,7 +223,7 @@ def test_kubeconfig_that_expires_soon_is_an_event_until_it_is_renewed() -> None:
     fixture.expiry = NOW + timedelta(days=29)
     fixture.update()
     fixture.update()
-    [report] = fixture.reporter.own()
+    [report] = fixture.reporter.own
     assert report.served
     fixture.expiry = NOW + timedelta(days=365)
     fixture.update()
@@ -522,8 +522,8 @@ def test_each_replica_reports_its_own_clusters() -> None:
     fixture = ReporterFixture(problem=SECRET_MISSING, served_elsewhere={"other"})
     fixture.update(cluster("mine"), cluster("other"))
     assert [event[0] for event in fixture.events] == ["mine"]
-    assert [report.key.name for report in fixture.reporter.own()] == ["mine"]
-    [other] = fixture.reporter.others()
+    assert [report.key.name for report in fixture.reporter.own] == ["mine"]
+    [other] = fixture.reporter.others
     assert (other.key.name, other.state) == ("other", "Served")
 
 
