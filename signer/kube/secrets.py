@@ -16,13 +16,12 @@ _MAX_DATA: Final = 1 << 20
 """Bytes of one entry: what Kubernetes allows for all data of a Secret."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnerReference:
+class OwnerReference(Fields):
     """An owner of an object, in the same namespace."""
 
-    api_version: str
-    kind: str
-    uid: str
+    api_version: Text
+    kind: Text
+    uid: Text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +39,6 @@ class Secret:
     owners: tuple[OwnerReference, ...] = ()
 
 
-class _Owner(Fields):
-    api_version: Text
-    kind: Text
-    uid: Text
-
-
 class _Meta(Fields):
     name: Text
     namespace: Text
@@ -53,7 +46,9 @@ class _Meta(Fields):
     uid: MaybeText = None
     creation_timestamp: Time | None = None
     labels: Labels = None
-    owner_references: Annotated[list[_Owner], msgspec.Meta(max_length=MAX_ENTRIES)] | None = None
+    owner_references: (
+        Annotated[list[OwnerReference], msgspec.Meta(max_length=MAX_ENTRIES)] | None
+    ) = None
 
 
 class _Secret(Fields):
@@ -107,10 +102,7 @@ def read_secret(source: Source) -> Secret:
         created=metadata.creation_timestamp,
         type=secret.type or "",
         labels=metadata.labels or {},
-        owners=tuple(
-            OwnerReference(api_version=o.api_version, kind=o.kind, uid=o.uid)
-            for o in metadata.owner_references or ()
-        ),
+        owners=tuple(metadata.owner_references or ()),
         data=secret.data or {},
     )
 

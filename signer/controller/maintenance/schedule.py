@@ -65,7 +65,8 @@ class WorkloadMaintenance:
         for workload in clusters:
             schedule = self._schedules.setdefault(workload, _Schedule())
             if self._is_due(workload, schedule):
-                self._submit(workload, schedule)
+                run_round = partial(self._run_round, workload, schedule)
+                schedule.round = self._pool.submit(workload.key.namespace, run_round)
 
     def _is_due(self, workload: WorkloadCluster, schedule: _Schedule) -> bool:
         if schedule.round is not None and not schedule.round.done():
@@ -76,11 +77,6 @@ class WorkloadMaintenance:
         requested = workload.maintenance_due.is_set() or workload.full_maintenance_due.is_set()
         pause = min(_MIN_INTERVAL, schedule.pause) if requested else schedule.pause
         return self._monotonic() - schedule.ended_at >= max(pause, schedule.rest)
-
-    def _submit(self, workload: WorkloadCluster, schedule: _Schedule) -> None:
-        schedule.round = self._pool.submit(
-            workload.key.namespace, lambda: self._run_round(workload, schedule)
-        )
 
     def _run_round(self, workload: WorkloadCluster, schedule: _Schedule) -> None:
         if workload.stopped.is_set():

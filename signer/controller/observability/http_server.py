@@ -61,15 +61,15 @@ def build_app(
     }
 
     def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        page = pages.get(environ["PATH_INFO"], _empty(HTTPStatus.NOT_FOUND))
+        page = pages.get(environ["PATH_INFO"], _page(HTTPStatus.NOT_FOUND))
         if environ["REQUEST_METHOD"] != "GET":
-            page = _empty(HTTPStatus.METHOD_NOT_ALLOWED)
+            page = _page(HTTPStatus.METHOD_NOT_ALLOWED)
         try:
             return page(environ, start_response)
         except Exception:
             # wsgiref would write the traceback to stderr, where every line is JSON.
             _logger.exception("page failed", extra={"fields": {"path": environ["PATH_INFO"]}})
-            return _empty(HTTPStatus.INTERNAL_SERVER_ERROR)(environ, start_response)
+            return _page(HTTPStatus.INTERNAL_SERVER_ERROR)(environ, start_response)
 
     return app
 
@@ -189,36 +189,29 @@ def _protected(page: WSGIApplication, access: Access | None) -> WSGIApplication:
 
     def decide(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         status = access(environ.get("HTTP_AUTHORIZATION", ""))
-        return (page if status == HTTPStatus.OK else _empty(status))(environ, start_response)
+        return (page if status == HTTPStatus.OK else _page(status))(environ, start_response)
 
     return decide
 
 
 def _probe(good: Callable[[], bool]) -> WSGIApplication:
     def page(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        if good():
-            return _text(HTTPStatus.OK, b"ok\n")(environ, start_response)
-        return _text(HTTPStatus.SERVICE_UNAVAILABLE, b"no\n")(environ, start_response)
+        found = (HTTPStatus.OK, b"ok\n") if good() else (HTTPStatus.SERVICE_UNAVAILABLE, b"no\n")
+        return _page(*found)(environ, start_response)
 
     return page
 
 
 def _json(render: Callable[[], bytes]) -> WSGIApplication:
     def page(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        return _content(HTTPStatus.OK, "application/json", render())(environ, start_response)
+        return _page(HTTPStatus.OK, render(), "application/json")(environ, start_response)
 
     return page
 
 
-def _empty(status: HTTPStatus) -> WSGIApplication:
-    return _text(status, b"")
-
-
-def _text(status: HTTPStatus, content: bytes) -> WSGIApplication:
-    return _content(status, "text/plain; charset=utf-8", content)
-
-
-def _content(status: HTTPStatus, kind: str, content: bytes) -> WSGIApplication:
+def _page(
+    status: HTTPStatus, content: bytes = b"", kind: str = "text/plain; charset=utf-8"
+) -> WSGIApplication:
     def page(_: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         headers = [("Content-Type", kind), ("Content-Length", str(len(content)))]
         start_response(f"{status.value} {status.phrase}", headers)
