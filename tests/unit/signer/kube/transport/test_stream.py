@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
-from typing import Any, TypeVar
+from typing import TypeVar
 from unittest.mock import patch
 
 import pytest
@@ -20,13 +20,11 @@ from common.errors import ApiServerUnavailable
 from signer.fairness.cpu_budget import CpuBudget, CpuShare
 from signer.fairness.memory_budget import MemoryBudget
 from signer.kube.transport import stream
-from signer.kube.transport.client import ApiClient, Expired, PageTooLarge
+from signer.kube.transport.client import ApiClient
 from signer.kube.transport.event_loop import EventLoop
-from signer.kube.transport.kubeconfig import ClientCertificate, Connection
+from signer.kube.transport.kubeconfig import Connection
 from signer.kube.transport.stream import ApiStream, LineBuffer
 from tests.fakes.api_server import Answering, FakeApiServer, Handler, api_server
-from tests.fakes.drips import DRIPS, dripping
-from tests.harness import pki
 
 T = TypeVar("T")
 PATH = "/api/v1/things"
@@ -57,10 +55,8 @@ def open_stream(
 
 
 @contextmanager
-def serving(
-    handler: Handler, directory: Path, *, names: tuple[str, ...] = ("127.0.0.1",)
-) -> Iterator[tuple[FakeApiServer, ApiStream]]:
-    with api_server(handler, directory, names=names) as server:
+def serving(handler: Handler, directory: Path) -> Iterator[tuple[FakeApiServer, ApiStream]]:
+    with api_server(handler, directory) as server:
         opened = open_stream(server.connection())
         yield server, opened
         opened.close()
@@ -74,17 +70,6 @@ async def collect(opened: ApiStream, query: Mapping[str, str]) -> list[bytes]:
 def watch(opened: ApiStream, query: Mapping[str, str] | None = None) -> list[bytes]:
     """Return the events of one watch."""
     return asyncio.run(collect(opened, query or {}))
-
-
-def test_page_is_read_with_credential_and_user_agent(tmp_path: Path) -> None:
-    with serving(lambda a: a.give({"kind": "ThingList"}), tmp_path) as (server, opened):
-        response = asyncio.run(opened.get_page(PATH, {"limit": "5"}))
-    assert json.loads(response.content) == {"kind": "ThingList"}
-    request = server.requests[0]
-    assert (request.method, request.path) == ("GET", f"{PATH}?limit=5")
-    assert request.headers["Authorization"] == "Bearer very-secret"
-    assert request.headers["User-Agent"] == "test"
-    assert request.headers["Host"] == server.url.removeprefix("https://")
 
 
 def test_list_and_watch_use_one_connection(tmp_path: Path) -> None:
@@ -154,38 +139,12 @@ def test_joining_chunks_of_a_large_event_takes_linear_time() -> None:
     assert seconds(stream._MAX_EVENT) < 40 * max(seconds(stream._MAX_EVENT // 8), 0.005)
 
 
-def test_expired_version_raises_expired(tmp_path: Path) -> None:
-    with serving(lambda a: a.give({}, 410), tmp_path) as (_, opened):
-        with pytest.raises(Expired):
-            watch(opened)
-        with pytest.raises(Expired):
-            asyncio.run(opened.get_page(PATH, {}))
-
-
-def test_another_status_is_unavailable(tmp_path: Path) -> None:
-    with (
-        serving(lambda a: a.give({"message": "go away"}, 403), tmp_path) as (_, opened),
-        pytest.raises(ApiServerUnavailable, match="status 403") as caught,
-    ):
-        watch(opened)
-    assert "go away" in caught.value.detail
-    assert "very-secret" not in caught.value.detail
-
-
 def test_refused_credential_is_noted(tmp_path: Path) -> None:
     """The kubeconfig Secret is then read again."""
     with serving(lambda a: a.give({}, 401), tmp_path) as (_, opened):
         with pytest.raises(ApiServerUnavailable, match="status 401"):
             watch(opened)
         assert opened._endpoint.unauthorized
-
-
-def test_redirect_of_a_watch_is_not_followed(tmp_path: Path) -> None:
-    """A workload cluster could redirect the signer, with its token, to the management cluster."""
-    with serving(lambda a: a.give({}, 307, Location="/elsewhere"), tmp_path) as (server, opened):
-        with pytest.raises(ApiServerUnavailable, match="status 307"):
-            watch(opened)
-        assert len(server.requests) == 1
 
 
 def test_token_that_is_no_header_value_is_not_logged(tmp_path: Path) -> None:
@@ -197,14 +156,6 @@ def test_token_that_is_no_header_value_is_not_logged(tmp_path: Path) -> None:
         opened.close()
     assert "secret" not in f"{caught.value.message} {caught.value.detail}"
     assert server.requests == []
-
-
-def test_endless_page_is_abandoned(tmp_path: Path) -> None:
-    def endless(answering: Answering) -> None:
-        answering.give_chunks(itertools.repeat(b"x" * 65536))
-
-    with serving(endless, tmp_path) as (_, opened), pytest.raises(PageTooLarge):
-        asyncio.run(opened.get_page(PATH, {}))
 
 
 def test_endless_event_ends_the_watch(tmp_path: Path) -> None:
@@ -272,42 +223,6 @@ def test_endless_headers_end_the_watch(tmp_path: Path) -> None:
     assert len(server.requests) == 1
 
 
-def test_compressed_page_is_not_decompressed(tmp_path: Path) -> None:
-    """A few kilobytes could become gigabytes in memory."""
-
-    def zipped(answering: Answering) -> None:
-        answering.give(b"\x1f\x8b", 200, **{"Content-Encoding": "gzip"})
-
-    with serving(zipped, tmp_path) as (_, opened):
-        assert asyncio.run(opened.get_page(PATH, {})).content == b"\x1f\x8b"
-
-
-@pytest.mark.parametrize("drip", DRIPS)
-def test_dripping_page_is_abandoned(drip: str, tmp_path: Path) -> None:
-    """Each byte renews the timeout of a socket: only a limit for the whole answer helps."""
-    begun = time.monotonic()
-    with (
-        patch.object(stream, "ANSWER_SECONDS", 0.5),
-        serving(dripping(drip), tmp_path) as (_, opened),
-        pytest.raises(ApiServerUnavailable, match="cannot be reached") as caught,
-    ):
-        asyncio.run(opened.get_page(PATH, {}))
-    assert "timed out" in caught.value.detail
-    assert time.monotonic() - begun < 5.0
-
-
-@pytest.mark.parametrize("drip", DRIPS)
-def test_dripping_watch_ends(drip: str, tmp_path: Path) -> None:
-    begun = time.monotonic()
-    with (
-        patch.object(stream, "_WATCH_SECONDS", 0.5),
-        serving(dripping(drip), tmp_path) as (_, opened),
-        pytest.raises(ApiServerUnavailable, match="cannot be reached"),
-    ):
-        watch(opened)
-    assert time.monotonic() - begun < 5.0
-
-
 def test_watch_that_brings_bytes_without_a_pause_ends_in_time(tmp_path: Path) -> None:
     """Bytes that have arrived already are read without waiting, so a timeout alone ends nothing."""
     with (
@@ -348,48 +263,6 @@ def test_server_that_does_not_answer_a_watch_is_unreachable(tmp_path: Path) -> N
         pytest.raises(ApiServerUnavailable, match="cannot be reached"),
     ):
         watch(opened)
-
-
-def test_server_that_is_down_is_unavailable(tmp_path: Path) -> None:
-    with api_server(lambda a: a.give({}), tmp_path) as server:
-        opened = open_stream(server.connection())
-    with pytest.raises(ApiServerUnavailable, match="cannot be reached"):
-        watch(opened)
-
-
-def test_server_with_another_ca_gets_no_request(tmp_path: Path) -> None:
-    with api_server(lambda a: a.give({}), tmp_path) as server:
-        stranger = pki.Authority.make("stranger", pki.ec_key()).pair.certificate.decode()
-        opened = open_stream(replace(server.connection(), ca=stranger))
-        with pytest.raises(ApiServerUnavailable) as caught:
-            watch(opened)
-    assert "CERTIFICATE_VERIFY_FAILED" in caught.value.detail
-    assert server.requests == []
-
-
-def test_server_name_of_the_kubeconfig_is_verified(tmp_path: Path) -> None:
-    with api_server(lambda a: a.give({}), tmp_path, names=("kubernetes",)) as server:
-        with pytest.raises(ApiServerUnavailable, match="cannot be reached"):
-            watch(open_stream(server.connection()))
-        opened = open_stream(replace(server.connection(), server_name="kubernetes"))
-        assert asyncio.run(opened.get_page(PATH, {})).content == b"{}"
-        opened.close()
-
-
-def test_client_certificate_is_used(tmp_path: Path) -> None:
-    seen: list[Any] = []
-
-    def note_subject(answering: Answering) -> None:
-        seen.append(answering.connection.getpeercert()["subject"])
-        answering.give({})
-
-    with api_server(note_subject, tmp_path) as server:
-        pair = server.authority.client("signer", "group")
-        shown = ClientCertificate(certificate=pair.certificate.decode(), key=pair.key.decode())
-        opened = open_stream(replace(server.connection(), token=None, certificate=shown))
-        asyncio.run(opened.get_page(PATH, {}))
-        opened.close()
-    assert (("commonName", "signer"),) in seen[0]
 
 
 def test_name_of_a_server_is_looked_up_on_a_thread_of_its_tenant(tmp_path: Path) -> None:
