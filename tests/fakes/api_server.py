@@ -119,7 +119,6 @@ class FakeApiServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """The base URL."""
         return f"https://{HOST}:{self.server_port}"
 
     def connection(self) -> Connection:

@@ -33,7 +33,6 @@ class FakeAzure:
     logins: int = 0
 
     def handle(self, answering: Answering) -> None:
-        """Answer one request."""
         if answering.path == TOKEN_PATH:
             self._give_token(answering)
             return

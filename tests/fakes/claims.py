@@ -31,7 +31,6 @@ class StoredClaims:
     version: int = 0
 
     def next_version(self) -> str:
-        """Return a new resourceVersion."""
         self.version += 1
         return str(self.version)
 
@@ -47,14 +46,12 @@ class StoredClaims:
         return stored
 
     def find_node(self, cluster: ClusterKey, node_name: str) -> AttestedNodeObject | None:
-        """Find an AttestedNode by Cluster and node name."""
         for node in self.nodes.values():
             if (node.cluster, node.node_name) == (cluster, node_name):
                 return node
         return None
 
     def members(self, cluster: ClusterKey, provider_id: str) -> Sequence[Machine]:
-        """Find the Machines of a Cluster with a provider ID."""
         return [m for m in self.machines.get(cluster, []) if m.provider_id == provider_id]
 
     def may_have_machine(self, node: AttestedNodeObject) -> bool:
@@ -76,12 +73,10 @@ class FakeClaimStore:
     reads: list[str] = field(default_factory=list)
 
     def endorsement_key(self, name: str) -> EndorsementKeyObject | None:
-        """Read."""
         self._read(f"key {name[:8]}")
         return self.store.keys.get(name)
 
     def attested_node(self, cluster: ClusterKey, node_name: str) -> AttestedNodeObject | None:
-        """Read."""
         self._read(f"node {node_name}")
         if (cluster, node_name) in self.store.unreadable_nodes:
             raise AttestedNodeUnreadable("unreadable")
@@ -135,7 +130,6 @@ class FakeClaimStore:
     def machine_state(
         self, cluster: ClusterKey, provider_id: str, machine_name: str
     ) -> MachineState:
-        """Return the state of the Machine with this name and provider ID."""
         self._read(f"machine {provider_id}")
         if cluster in self.store.deleted_clusters:
             return MachineState.ABSENT

@@ -13,24 +13,19 @@ class FakeClock:
     slept: list[float] = field(default_factory=list)
 
     def now(self) -> float:
-        """See `model.Clock`."""
         return self.wall_time
 
     def boottime(self) -> float:
-        """See `model.Clock`."""
         return self.boot_time
 
     def boot_id(self) -> str:
-        """See `model.Clock`."""
         return self.boot_name
 
     def sleep(self, seconds: float) -> None:
-        """See `model.Clock`."""
         self.slept.append(seconds)
         self.pass_time(seconds)
 
     def pass_time(self, seconds: float) -> None:
-        """Move both clocks forward."""
         self.wall_time += seconds
         self.boot_time += seconds
 

@@ -128,7 +128,6 @@ class FakeCluster:
 
     @property
     def bodies(self) -> list[Any]:
-        """The bodies of `writes`."""
         return [request.body for request in self.writes]
 
     def answer(self, request: Request) -> Answer:

@@ -56,11 +56,9 @@ class FakeStream:
         self._client = FakeClient(cluster)
 
     async def get_page(self, path: str, query: Mapping[str, str]) -> Response:
-        """See `watch.ListerWatcher`."""
         return self._client.get_page(path, query)
 
     async def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
-        """See `watch.ListerWatcher`."""
         cluster, version = self._client.cluster, query["resourceVersion"]
         if cluster.expired(version):
             gone = {"kind": "Status", "metadata": {}, "code": HTTPStatus.GONE, "reason": "Expired"}
@@ -78,7 +76,6 @@ class FakeStream:
         """See `watch.ListerWatcher`."""
 
     async def call(self, function: Callable[[], T]) -> T:
-        """See `watch.ListerWatcher`."""
         return function()
 
     def close(self) -> None:

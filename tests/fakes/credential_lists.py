@@ -18,7 +18,6 @@ class FakeCredentialLists(CredentialListClient):
     published: list[Mapping[str, CredentialEntry | None]] = field(default_factory=list)
 
     def read(self) -> CredentialList | None:
-        """Read."""
         return None if self.texts is None else CredentialList(dict(self.texts), self.size)
 
     def publish(self, entries: Mapping[str, CredentialEntry | None]) -> None:

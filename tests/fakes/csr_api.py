@@ -143,7 +143,6 @@ class FakeWorkload:
         self._secrets: dict[str, bytes] = {}
 
     def authority(self) -> str:
-        """Return the certificate of the authority, as PEM."""
         moment = datetime.fromtimestamp(self.clock.now(), UTC)
         builder = (
             x509.CertificateBuilder()
@@ -177,7 +176,6 @@ class FakeWorkload:
         return str(leaf.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
 
     def annotate(self, name: str, key: str, value: str) -> None:
-        """Write an annotation."""
         csr = self.csrs[name]
         self.update(replace(csr, annotations={**csr.annotations, key: value}))
 
@@ -187,7 +185,6 @@ class FakeWorkload:
         self.csrs[csr.spec.name] = replace(csr, resource_version=version)
 
     def reconcile(self) -> None:
-        """Reconcile every undecided CSR."""
         for csr in list(self.csrs.values()):
             decided = {"Denied", "Failed"} & set(csr.conditions) or csr.certificate
             if not decided and not self.signer_is_away:
@@ -271,7 +268,6 @@ class FakeCsrApi:
         self._requester = requester
 
     def create(self, request: CsrRequest) -> Csr:
-        """See `model.CsrApi`."""
         user = self._called("create")
         if request.name not in self._cluster.csrs:
             self._cluster.filed_by[request.name] = user
@@ -286,12 +282,11 @@ class FakeCsrApi:
         return self._cluster.csrs[request.name]
 
     def get(self, name: str) -> Csr | None:
-        """See `model.CsrApi`."""
         self._called("get")
         return self._cluster.csrs.get(name)
 
     def wait_for_change(self, csr: Csr, seconds: float) -> Csr | None:
-        """See `model.CsrApi`. If nothing has changed, the clock moves on."""
+        """If nothing has changed, the clock moves on."""
         self._called("wait_for_change")
         self._cluster.on_wait()
         self._cluster.reconcile()
@@ -302,20 +297,17 @@ class FakeCsrApi:
         return present
 
     def self_subject_review(self) -> str | None:
-        """See `model.CsrApi`."""
         user = self._called("self_subject_review")
         if self._cluster.review_errors:
             raise self._cluster.review_errors.pop(0)
         return (self._cluster.known_as or user) if self._cluster.has_self_subject_review else None
 
     def server_time(self) -> float | None:
-        """See `model.CsrApi`."""
         self._cluster.called("server_time")
         now = self._cluster.clock.now() + self._cluster.skew
         return now if self._cluster.has_date else None
 
     def can_create_csrs(self) -> bool:
-        """See `model.CsrApi`."""
         self._called("can_create_csrs")
         return self._cluster.may_create_csrs
 

@@ -35,12 +35,10 @@ class FakeCsrs(CsrClient):
         return self.stored[csr.name]
 
     def read(self, name: str) -> Csr | None:
-        """Read."""
         self.reads.append(name)
         return self.stored.get(name)
 
     def may_create(self, csr: Csr, subresource: str) -> bool:
-        """Review."""
         assert csr.name in self.stored
         self.reads.append(subresource)
         if self.allowed is None:
@@ -57,15 +55,12 @@ class FakeCsrs(CsrClient):
         return self.put(replace(current, annotations=wanted))
 
     def approve(self, csr: Csr, reason: str, message: str) -> Csr:
-        """Add Approved."""
         return self._add_condition(csr, "Approved", reason, message)
 
     def deny(self, csr: Csr, reason: str, message: str) -> Csr:
-        """Add Denied."""
         return self._add_condition(csr, "Denied", reason, message)
 
     def fail(self, csr: Csr, reason: str, message: str) -> Csr:
-        """Add Failed."""
         return self._add_condition(csr, "Failed", reason, message)
 
     def set_certificate(self, csr: Csr, certificate: bytes) -> Csr:
@@ -76,7 +71,6 @@ class FakeCsrs(CsrClient):
         return self.put(replace(current, certificate=certificate))
 
     def delete(self, csr: Csr) -> None:
-        """Delete."""
         self._begin("delete", csr)
         del self.stored[csr.name]
 

@@ -30,7 +30,6 @@ class FakeEc2:
     signed_headers: str = "content-type;host;x-amz-date"
 
     def handle(self, answering: Answering) -> None:
-        """Answer one request."""
         request = answering.server.requests[-1]
         fields = {name: values[0] for name, values in parse_qs(request.content.decode()).items()}
         instance, key_type = fields.pop("InstanceId"), fields.pop("KeyType")

@@ -26,12 +26,10 @@ class FakeInventory:
     filled: bool = True
 
     def cluster(self) -> Cluster:
-        """Return the Cluster."""
         self._require_filled()
         return self.of
 
     def machines(self, provider_id: str) -> Sequence[Machine]:
-        """Find Machines by provider ID."""
         self._require_filled()
         return self.store.members(self.of.key, provider_id)
 
@@ -44,7 +42,6 @@ class FakeInventory:
         ]
 
     def machines_with_node_ref(self, node_name: str) -> Sequence[Machine]:
-        """Find Machines by `nodeRef`."""
         return [m for m in self._machines() if m.node_ref == node_name]
 
     def _machines(self) -> Sequence[Machine]:
@@ -52,17 +49,14 @@ class FakeInventory:
         return self.store.machines.get(self.of.key, [])
 
     def node(self, name: str) -> Node | None:
-        """Find a Node by name."""
         self._require_filled()
         return next((n for n in self.nodes if n.name == name), None)
 
     def nodes_with_provider_id(self, provider_id: str) -> Sequence[Node]:
-        """Find Nodes by provider ID."""
         self._require_filled()
         return [n for n in self.nodes if n.provider_id == provider_id]
 
     def endorsement_key(self, name: str) -> EndorsementKeyObject | None:
-        """Find an EndorsementKey by name."""
         self._require_filled()
         return self.store.keys.get(name)
 
@@ -88,13 +82,11 @@ class FakeInventory:
         ]
 
     def attested_node(self, node_name: str) -> AttestedNodeObject | None:
-        """Find an AttestedNode by node name."""
         self._require_filled()
         node = self.store.find_node(self.of.key, node_name)
         return node if node in self._attested_nodes() else None
 
     def attested_nodes_with_provider_id(self, provider_id: str) -> Sequence[AttestedNodeObject]:
-        """Find AttestedNodes by provider ID."""
         self._require_filled()
         return [
             n

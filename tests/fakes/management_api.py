@@ -17,7 +17,6 @@ class FakeManagement(FakeCluster):
     """An API server with EndorsementKeys and objects of Cluster API."""
 
     def put_key(self, name: str, **spec: object) -> None:
-        """Store an EndorsementKey."""
         self.put(ENDORSEMENT_KEYS.collection_path(), {"metadata": {"name": name}, "spec": spec})
 
     def put_capi(self, plural: str, namespace: str, *names: str) -> None:
@@ -26,7 +25,6 @@ class FakeManagement(FakeCluster):
         self.put(path, *({"metadata": {"name": name}} for name in names))
 
     def key(self, name: str) -> Object:
-        """Return the spec of an EndorsementKey."""
         spec: Object = self.objects[ENDORSEMENT_KEYS.object_path(name)]["spec"]
         return spec
 
@@ -44,7 +42,6 @@ class Console:
     stderr: io.StringIO = field(default_factory=io.StringIO)
 
     def session(self) -> Session:
-        """Return the session of one call."""
         stdin = _Terminal(self.answer) if self.answer else io.StringIO()
         api = management_api(self.management)
         arguments = Namespace(**{"yes": False, "output": "table", **self.arguments})

@@ -71,7 +71,6 @@ class Recorded:
         return Handler
 
     def answer(self, handler: http.server.BaseHTTPRequestHandler) -> None:
-        """Answer one request."""
         question = f"{handler.command} {handler.path}"
         self.asked.append(question)
         exchange = self.exchanges.get(question, Exchange(status=404, body=b"Not Found"))

@@ -118,7 +118,6 @@ class FakeNode:
         return json.dumps(document).encode()
 
     def call(self) -> Invocation:
-        """Return the kubelet's call."""
         info = parse_exec_info(self.exec_info())
         return Invocation(
             exec_info=info,

@@ -32,7 +32,6 @@ class FakePlatforms:
     def answer(
         self, namespace: str, provider_id: str, rules: PlatformRules, *, expected: str
     ) -> PlatformAnswer:
-        """Return what is known of an instance, or raise the error."""
         self.asked.append((namespace, provider_id, rules, expected))
         if self.error is not None:
             raise self.error

@@ -19,10 +19,8 @@ class FixedPolicies(ActivePolicies):
 
     @classmethod
     def for_all(cls, policy: Policy, anchors: TrustAnchors) -> "FixedPolicies":
-        """Return one policy for every Cluster."""
         return cls(policies=PolicySet(accepted=(policy,)), anchors={policy.name: anchors})
 
     def for_cluster(self, key: ClusterKey) -> EffectivePolicy:
-        """Return the policy of a Cluster."""
         policy = self.policies.for_cluster(key, self.labels)
         return EffectivePolicy(policy=policy, anchors=self.anchors[policy.name])

@@ -31,7 +31,7 @@ class FakeStore:
 
     @contextmanager
     def lock(self, deadline: Deadline) -> Iterator[None]:
-        """See `store.Store`; never waits."""
+        """Never wait."""
         if self.is_locked:
             raise DeadlinePassed(f"locked, with {deadline.remaining()} s to wait")
         self.is_locked = True
@@ -41,41 +41,33 @@ class FakeStore:
             self.is_locked = False
 
     def load_credential(self) -> Credential | None:
-        """See `store.Store`."""
         return self.credential
 
     def save_credential(self, credential: Credential) -> None:
-        """See `store.Store`."""
         self._require_space()
         self.credential = credential
 
     def load_pending(self, fingerprint: str) -> PendingExchange | None:
-        """See `store.Store`."""
         return self.exchanges.get(fingerprint)
 
     def save_pending(self, pending: PendingExchange) -> None:
-        """See `store.Store`."""
         self._require_space()
         self.exchanges.pop(pending.fingerprint, None)
         self.exchanges[pending.fingerprint] = pending
 
     def delete_pending(self, fingerprint: str) -> None:
-        """See `store.Store`."""
         self._require_space()
         self.exchanges.pop(fingerprint, None)
 
     def load_cooldown(self, fingerprint: str) -> Cooldown | None:
-        """See `store.Store`."""
         return self.cooldowns.get(fingerprint)
 
     def save_cooldown(self, cooldown: Cooldown) -> None:
-        """See `store.Store`."""
         self._require_space()
         self.cooldowns.pop(cooldown.fingerprint, None)
         self.cooldowns[cooldown.fingerprint] = cooldown
 
     def delete_cooldowns(self) -> None:
-        """See `store.Store`."""
         self._require_space()
         self.cooldowns.clear()
 

@@ -24,7 +24,6 @@ class FakeSts:
     calls: int = 0
 
     def handle(self, answering: Answering) -> None:
-        """Answer one request."""
         self.calls += 1
         request = answering.server.requests[-1]
         assert "authorization" not in {name.lower() for name in request.headers}

@@ -109,18 +109,15 @@ class FakeTpm:
         self.calls: list[str] = []
 
     def endorsement_key(self) -> DeviceEndorsementKey:
-        """See `device.Tpm`."""
         self._called("endorsement_key")
         public = self._endorsement.public.to_tpm2b()
         return DeviceEndorsementKey(public=public, certificates=self.certificates)
 
     def attestation_key(self) -> DeviceAttestationKey:
-        """See `device.Tpm`."""
         self._called("attestation_key")
         return DeviceAttestationKey(public=self._attestation.public.to_tpm2b())
 
     def activate_credential(self, credential_blob: bytes, encrypted_secret: bytes) -> bytes:
-        """See `device.Tpm`."""
         self._called("activate_credential")
         try:
             integrity, encrypted = _read_blob(credential_blob)
@@ -130,7 +127,6 @@ class FakeTpm:
             raise CredentialNotForThisTpm("made for another TPM or key") from error
 
     def quote(self, selection: Mapping[str, Sequence[int]], extra_data: bytes) -> Quote:
-        """See `device.Tpm`."""
         self._called("quote")
         pcrs = self._selected(selection)
         values = b"".join(value for bank in pcrs.values() for value in bank.values())

@@ -43,7 +43,6 @@ class FakeVcenter:
     """The names of the methods that were called."""
 
     def handle(self, answering: Answering) -> None:
-        """Answer one request."""
         request = answering.server.requests[-1]
         assert request.method == "POST"
         method = request.path.removeprefix(_API)
