@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
+from ssl import SSLContext
 
 import pytest
 import requests
@@ -19,7 +20,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from signer.claims.node_problem import ProblemKind
 from signer.controller.observability import audit, http_server, metrics
 from signer.controller.observability.audit import AuditContext
-from signer.controller.observability.http_server import HttpServer, build_app, self_signed_context
+from signer.controller.observability.http_server import (
+    Access,
+    HttpServer,
+    build_app,
+    self_signed_context,
+)
 from signer.controller.queue.workqueue import QueueState
 from signer.controller.reports.derived_conditions import NodeCounts
 from signer.errors import NodeOfAnotherMachine
@@ -50,6 +56,10 @@ class RunningServer:
             session.trust_env = False
             return session.request(method, self.url + path, timeout=10)
 
+    def connect(self, seconds: float = 10) -> socket.socket:
+        """Return a connection whose calls take this time at most."""
+        return socket.create_connection((LOOPBACK, int(self.url.rpartition(":")[2])), seconds)
+
     def samples(self) -> Samples:
         return {
             (sample.name, tuple(sorted(sample.labels.items()))): sample.value
@@ -66,18 +76,20 @@ class PromptHttpServer(HttpServer):
 
 
 @contextmanager
-def serve(files: TrustBundleFiles) -> Iterator[RunningServer]:
+def serve(
+    files: TrustBundleFiles, tls: SSLContext | None = None, access: Access | None = None
+) -> Iterator[RunningServer]:
     running = RunningServer()
     app = build_app(
         metrics.build_registry(lambda: files, lambda: running.queue, MemoryBudget()),
         healthy=lambda: running.healthy,
         ready=lambda: running.ready,
         clusters=lambda: b"[]",
+        access=access,
     )
-    address = (LOOPBACK, free_port())
-    server = PromptHttpServer(address, app)
+    server = PromptHttpServer((LOOPBACK, free_port()), app, tls)
     server.start()
-    running.url = f"http://{LOOPBACK}:{address[1]}"
+    running.url = f"{'https' if tls else 'http'}://{LOOPBACK}:{server.server_port}"
     try:
         yield running
     finally:
@@ -224,8 +236,7 @@ def test_other_paths_and_methods_are_refused(signer: RunningServer) -> None:
 
 @pytest.mark.parametrize("data", [b"\r\n\r\n", b"GET\r\n\r\n", b"\xff\xfe /metrics\r\n\r\n"])
 def test_an_invalid_request_gets_no_page(signer: RunningServer, data: bytes) -> None:
-    host, _, port = signer.url.removeprefix("http://").partition(":")
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with signer.connect() as connection:
         connection.sendall(data)
         response = b"".join(iter(lambda: connection.recv(4096), b""))
     assert b"node_attestation" not in response
@@ -233,8 +244,7 @@ def test_an_invalid_request_gets_no_page(signer: RunningServer, data: bytes) -> 
 
 
 def test_a_request_that_is_too_long_is_cut_off(signer: RunningServer) -> None:
-    host, _, port = signer.url.removeprefix("http://").partition(":")
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with signer.connect() as connection:
         connection.sendall(b"GET /metrics HTTP/1.1\r\nX: " + b"y" * 9000 + b"\r\n\r\n")
         with suppress(ConnectionResetError):
             assert connection.recv(100) == b""
@@ -246,8 +256,7 @@ def test_connections_above_the_limit_are_closed_at_once(
 ) -> None:
     """Silent clients hold a connection each; when they are gone, others are served again."""
     monkeypatch.setattr(http_server, "_REQUEST_SECONDS", 600.0)  # no request is cut off before
-    host, _, port = signer.url.removeprefix("http://").partition(":")
-    silent = [socket.create_connection((host, int(port)), timeout=10) for _ in range(32)]
+    silent = [signer.connect() for _ in range(32)]
     with pytest.raises(requests.ConnectionError):
         signer.get("/healthz")
     for connection in silent:
@@ -268,8 +277,7 @@ def test_a_request_that_takes_too_long_is_cut_off(
 ) -> None:
     """One byte now and then must not keep a thread: the limit is for the whole request."""
     monkeypatch.setattr(http_server, "_REQUEST_SECONDS", 0.3)
-    host, _, port = signer.url.removeprefix("http://").partition(":")
-    with socket.create_connection((host, int(port)), timeout=0.05) as connection:
+    with signer.connect(0.05) as connection:
         connection.sendall(data)
         ended = False
         for _ in range(400):
@@ -363,49 +371,32 @@ def test_metrics_show_nodes_that_will_lose_their_certificates() -> None:
 
 def test_secure_server_encrypts_and_protects_the_metrics(files: TrustBundleFiles) -> None:
     """The probes need no token: the kubelet has none."""
-    statuses = {"Bearer good": HTTPStatus.OK}
-    app = build_app(
-        metrics.build_registry(lambda: files, lambda: RunningServer().queue, MemoryBudget()),
-        healthy=lambda: True,
-        ready=lambda: True,
-        clusters=lambda: b"[]",
-        access=lambda header: statuses.get(header, HTTPStatus.FORBIDDEN),
-    )
-    address = (LOOPBACK, free_port())
-    server = PromptHttpServer(address, app, self_signed_context(datetime.now(UTC), 1))
-    server.start()
-    url = f"https://{LOOPBACK}:{address[1]}"
-    try:
-        with requests.Session() as session, warnings.catch_warnings(action="ignore"):
-            session.trust_env = False
-            session.verify = False
-            assert session.get(f"{url}/healthz", timeout=10).text == "ok\n"
-            for path in ("/metrics", "/debug/clusters"):
-                status = session.get(url + path, timeout=10).status_code
-                assert status == HTTPStatus.FORBIDDEN
-            session.headers["Authorization"] = "Bearer good"
-            assert "node_attestation" in session.get(f"{url}/metrics", timeout=10).text
-        with socket.create_connection(address, 10) as plain:
+
+    def access(header: str) -> HTTPStatus:
+        return HTTPStatus.OK if header == "Bearer good" else HTTPStatus.FORBIDDEN
+
+    tls = self_signed_context(datetime.now(UTC), 1)
+    with (
+        serve(files, tls, access) as signer,
+        requests.Session() as session,
+        warnings.catch_warnings(action="ignore"),
+    ):
+        session.trust_env = False
+        session.verify = False
+        assert session.get(f"{signer.url}/healthz", timeout=10).text == "ok\n"
+        for path in ("/metrics", "/debug/clusters"):
+            status = session.get(signer.url + path, timeout=10).status_code
+            assert status == HTTPStatus.FORBIDDEN
+        session.headers["Authorization"] = "Bearer good"
+        assert "node_attestation" in session.get(f"{signer.url}/metrics", timeout=10).text
+        with signer.connect() as plain:
             plain.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
             assert b"node_attestation" not in plain.recv(65536)
-    finally:
-        server.stop()
 
 
 def test_slow_handshake_is_ended(files: TrustBundleFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that sends nothing must not keep one of the connections."""
     monkeypatch.setattr(http_server, "_REVIEWED_REQUEST_SECONDS", 0.2)
-    app = build_app(
-        metrics.build_registry(lambda: files, lambda: RunningServer().queue, MemoryBudget()),
-        healthy=lambda: True,
-        ready=lambda: True,
-        clusters=lambda: b"[]",
-    )
-    address = (LOOPBACK, free_port())
-    server = PromptHttpServer(address, app, self_signed_context(datetime.now(UTC), 1))
-    server.start()
-    try:
-        with socket.create_connection(address, 10) as silent:
-            assert silent.recv(1) == b""
-    finally:
-        server.stop()
+    tls = self_signed_context(datetime.now(UTC), 1)
+    with serve(files, tls) as signer, signer.connect() as silent:
+        assert silent.recv(1) == b""

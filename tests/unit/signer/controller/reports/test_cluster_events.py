@@ -126,14 +126,6 @@ def test_reason_and_next_step_are_reported(case: str) -> None:
     assert not report.served
 
 
-def test_cluster_without_any_mistake_is_served() -> None:
-    report = report_cluster(cluster(), OURS, policies(DEFAULT), None)
-    assert report is not None
-    assert report.served
-    assert report.reachable
-    assert report.policies == ("default",)
-
-
 def test_cluster_without_policy_and_annotation_has_no_report() -> None:
     """A policy for all other Clusters does not ask each of them to opt in."""
     assert report_cluster(cluster(), frozenset(), policies(DEFAULT), None) is None
@@ -142,12 +134,13 @@ def test_cluster_without_policy_and_annotation_has_no_report() -> None:
 @pytest.mark.parametrize(
     ("problem", "reachable"), [(None, True), (SECRET_MISSING, False), (FORBIDDEN, True)]
 )
-def test_reachable_is_whether_the_api_server_answers(
+def test_cluster_without_a_problem_is_served_and_reachable_if_its_api_server_answers(
     problem: ConnectionProblem | None, *, reachable: bool
 ) -> None:
     report = report_cluster(cluster(), OURS, policies(DEFAULT), problem)
     assert report is not None
-    assert report.reachable is reachable
+    assert (report.served, report.reachable) == (problem is None, reachable)
+    assert report.policies == ("default",)
 
 
 @dataclass(slots=True)
@@ -238,16 +231,19 @@ def test_kubeconfig_that_expires_soon_is_an_event_until_it_is_renewed() -> None:
     ]
 
 
-def test_replica_that_takes_a_cluster_over_shows_the_expiry_at_once() -> None:
-    fixture = ReporterFixture(expiry=NOW + timedelta(days=29))
-    fixture.update()
-    assert [event[1] for event in fixture.events] == ["ClusterServed"]
+EXPIRES = "the client certificate in the kubeconfig Secret expires on 2026-12-21: run"
 
 
-def test_cluster_that_is_not_served_shows_the_cause_and_not_the_expiry() -> None:
-    fixture = ReporterFixture(problem=SECRET_MISSING, expiry=NOW + timedelta(days=29))
+@pytest.mark.parametrize(
+    ("problem", "message"), [(None, EXPIRES), (SECRET_MISSING, SECRET_MISSING.message)]
+)
+def test_new_replica_shows_the_expiry_of_a_served_cluster_and_else_the_cause(
+    problem: ConnectionProblem | None, message: str
+) -> None:
+    fixture = ReporterFixture(problem=problem, expiry=NOW + timedelta(days=29))
     fixture.update()
-    assert [event[2] for event in fixture.events] == [SECRET_MISSING.message]
+    [(_, _, text, warning)] = fixture.events
+    assert (message in text, EXPIRES in text, warning) == (True, problem is None, bool(problem))
 
 
 @pytest.mark.parametrize(
@@ -554,19 +550,16 @@ def test_state_that_every_replica_can_see_is_not_read_from_the_status() -> None:
 
 
 @pytest.mark.parametrize(
-    ("counted", "state"), [(101, "Served"), (100, "Connecting")], ids=["counted", "new"]
+    ("listed", "counted", "state"),
+    [(100, 101, "Served"), (100, 100, "Connecting"), (99, 150, "Served")],
+    ids=["counted", "new", "counted, and a listed one was deleted"],
 )
 def test_cluster_that_a_full_status_counts_and_does_not_list_is_served(
-    counted: int, state: str
+    listed: int, counted: int, state: str
 ) -> None:
-    stored = [entry(f"c-{number}", "Forbidden") for number in range(100)]
-    assert merged(stored, [report("a")], counted=counted) == {"a": state}
-
-
-def test_unlisted_clusters_stay_served_when_a_listed_one_is_deleted() -> None:
     """A replica of one namespace cannot fill the list up again, and they were "Connecting"."""
-    stored = [entry(f"c-{number}", "Forbidden") for number in range(99)]
-    assert merged(stored, [report("a")], counted=150) == {"a": "Served"}
+    stored = [entry(f"c-{number}", "Forbidden") for number in range(listed)]
+    assert merged(stored, [report("a")], counted=counted) == {"a": state}
 
 
 def test_replica_of_one_namespace_keeps_the_entries_of_other_namespaces() -> None:

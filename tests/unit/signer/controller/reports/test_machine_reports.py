@@ -83,14 +83,7 @@ def names_and_reasons(*conditions: MachineCondition) -> list[tuple[str, str]]:
 ALARM = replace(WAITS, reason="RequesterCredentialUnknown", message="other", event_only=True)
 
 
-def test_alarm_is_written_for_a_machine_that_has_attested() -> None:
-    at = Reports()
-    at.note(ATTESTED)
-    at.note(ALARM)
-    assert at.written == names_and_reasons(ATTESTED, ALARM)
-
-
-def test_alarm_is_written_again_half_a_minute_later() -> None:
+def test_alarm_of_a_machine_that_has_attested_is_written_each_half_a_minute() -> None:
     """Its Event expires. The condition of the Machine is not written again."""
     at = Reports()
     at.note(ATTESTED)

@@ -16,12 +16,9 @@ from signer.inventory.custom_resources.claim_objects import (
 )
 from signer.inventory.custom_resources.claim_store import KubeClaimStore
 from signer.model import (
-    BootCounters,
-    ClusterKey,
     KeyHolder,
     Release,
     TrustBasis,
-    attested_node_name,
 )
 from tests.builders.endorsement_keys import registration
 from tests.builders.kube_objects import DIGEST, HOME, PROVIDER_ID, endorsement_key
@@ -118,13 +115,6 @@ def test_time_without_a_zone_is_unreadable() -> None:
 BOOT = {"resetCount": 1, "restartCount": 1, "firmwareVersion": "0x0000000000000001"}
 
 
-def test_boot_counters_are_read() -> None:
-    body = stored(NODE)
-    body["spec"]["boot"] = BOOT
-    expected = BootCounters(reset_count=1, restart_count=1, firmware_version=1)
-    assert read_attested_node(body).boot == expected
-
-
 @pytest.mark.parametrize(
     "boot",
     [
@@ -156,10 +146,10 @@ def test_registration_and_ban_are_read() -> None:
         endorsement_key(
             registeredFor=[{**cluster, "providerID": PROVIDER_ID}, {**cluster, "nodeName": ""}],
             releasedFrom=[cluster, {**cluster, "providerID": PROVIDER_ID}],
-            banned={"reason": "stolen"},
+            banned={},
         )
     )
-    assert read.banned
+    assert read.banned, "a ban is effective with any content"
     assert read.released_from == (
         Release(cluster=HOME, provider_id=None),
         Release(cluster=HOME, provider_id=PROVIDER_ID),
@@ -170,22 +160,12 @@ def test_registration_and_ban_are_read() -> None:
     )
 
 
-def test_empty_ban_is_a_ban() -> None:
-    assert read_endorsement_key(endorsement_key(banned={})).banned
-
-
 def test_holder_with_an_unknown_basis_is_unreadable() -> None:
     body = encode_endorsement_key(DIGEST, "", HOLDER, NOW)
     body["metadata"]["resourceVersion"] = "1"
     body["spec"]["heldBy"]["basis"] = "Trust me"
     with pytest.raises(ValueError, match="Trust me"):
         read_endorsement_key(body)
-
-
-def test_attested_nodes_of_equal_cluster_names_differ_by_namespace() -> None:
-    abroad = ClusterKey(namespace="team-b", name="blue")
-    node = replace(NODE, cluster=abroad, name=attested_node_name(abroad, "node-1"))
-    assert stored(node)["metadata"]["namespace"] == "team-b"
 
 
 LATER = NOW + timedelta(days=3)
