@@ -10,6 +10,7 @@ from common.errors import ApiServerUnavailable
 from signer.clusters.connection_problem import CONNECTING
 from signer.clusters.workload_cluster import WorkloadCluster
 from signer.controller.maintenance import workload_rounds
+from signer.controller.maintenance.workload_rounds import WorkloadRounds
 from signer.controller.queue.fair_queue import Item
 from signer.controller.queue.workqueue import DONE
 from signer.controller.wiring import ControllerParts
@@ -31,16 +32,35 @@ def make_components(workload: WorkloadCluster) -> ControllerParts:
     return ControllerParts(config, LogWriter(), Event(), agent="test", host_name="host")
 
 
+@pytest.fixture
+def rounds(workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch) -> WorkloadRounds:
+    """Return rounds in which all reads succeed, with a policy that enables labels."""
+    made = make_components(workload)._rounds
+    policy = Policy(name="any", node_labels=NodeLabels.ENABLED)
+    monkeypatch.setattr(workload, "read_hosts", lambda: None)
+    monkeypatch.setattr(made._authorities, "authority", lambda _: None)
+    monkeypatch.setattr(made._policies, "policy_of", lambda _: policy)
+    made.add(workload)
+    return made
+
+
+def fail() -> None:
+    raise ApiServerUnavailable("the deletion of expired offers takes too long")
+
+
+def forbidden(request: str) -> ApiServerUnavailable:
+    error = ApiServerUnavailable("any", detail=f"{request}: no")
+    error.status = HTTPStatus.FORBIDDEN
+    return error
+
+
 def test_full_round_of_maintenance_reads_hosts_and_authority(
-    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
+    workload: WorkloadCluster, rounds: WorkloadRounds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each round read both: 17 requests a second for 500 idle clusters."""
-    components = make_components(workload)
     reads: list[str] = []
     monkeypatch.setattr(workload, "read_hosts", lambda: reads.append("hosts"))
-    rounds = components._rounds
     monkeypatch.setattr(rounds._authorities, "authority", lambda _: reads.append("authority"))
-    rounds.add(workload)
     assert rounds.problem(workload) is CONNECTING
     assert not rounds.maintain(workload, full=False)
     assert reads == []
@@ -50,44 +70,28 @@ def test_full_round_of_maintenance_reads_hosts_and_authority(
 
 
 def test_incomplete_caches_do_not_stop_maintenance(
-    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
+    workload: WorkloadCluster, rounds: WorkloadRounds
 ) -> None:
     """A namespace over its memory budget would show its Clusters as not served."""
-    components = make_components(workload)
-    rounds, policy = components._rounds, Policy(name="any", node_labels=NodeLabels.ENABLED)
-    monkeypatch.setattr(workload, "read_hosts", lambda: None)
-    monkeypatch.setattr(rounds._authorities, "authority", lambda _: None)
-    monkeypatch.setattr(rounds._policies, "policy_of", lambda _: policy)
     workload.nodes.replace({"node-1": Node(name="node-1", provider_id="")})
-    rounds.add(workload)
     assert rounds.maintain(workload, full=True)
 
 
 def test_labels_are_kept_up_to_date_while_requests_cannot_be_maintained(
-    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
+    workload: WorkloadCluster, rounds: WorkloadRounds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A flood of requests ended each round early, so a banned node kept its label."""
-    rounds = make_components(workload)._rounds
     synced: list[WorkloadCluster] = []
-
-    def fail() -> None:
-        raise ApiServerUnavailable("the deletion of expired offers takes too long")
-
     monkeypatch.setattr(workload, "read_hosts", fail)
     monkeypatch.setattr(rounds, "_sync_node_labels", synced.append)
-    rounds.add(workload)
     assert not rounds.maintain(workload, full=True)
     assert synced == [workload]
 
 
 def test_shared_authority_is_found_while_requests_cannot_be_maintained(
-    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
+    workload: WorkloadCluster, rounds: WorkloadRounds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A flood of requests in one of two Clusters prevented the alarm about them."""
-    rounds = make_components(workload)._rounds
-
-    def fail() -> None:
-        raise ApiServerUnavailable("the deletion of expired offers takes too long")
 
     def share(_: ClusterKey) -> None:
         raise AuthorityShared("another Cluster has the same certificate authority")
@@ -95,7 +99,6 @@ def test_shared_authority_is_found_while_requests_cannot_be_maintained(
     monkeypatch.setattr(workload, "read_hosts", fail)
     monkeypatch.setattr(rounds._authorities, "authority", share)
     monkeypatch.setattr(rounds._policies, "is_serving_only", lambda _: False)
-    rounds.add(workload)
     assert not rounds.maintain(workload, full=True)
     problem = rounds.problem(workload)
     assert problem is not None
@@ -103,30 +106,22 @@ def test_shared_authority_is_found_while_requests_cannot_be_maintained(
 
 
 def test_forbidden_labels_are_one_event_and_the_cluster_is_served(
-    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
+    workload: WorkloadCluster, rounds: WorkloadRounds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever Node is tried first: each other message would be a new Event in each round."""
-    components = make_components(workload)
-    rounds, tried, recorded = components._rounds, iter("ab"), set()
+    tried, recorded = iter("ab"), set()
 
     def forbid(*_: object) -> None:
-        error = ApiServerUnavailable("any", detail=f"PATCH /api/v1/nodes/{next(tried)}: no")
-        error.status = HTTPStatus.FORBIDDEN
-        raise error
+        raise forbidden(f"PATCH /api/v1/nodes/{next(tried)}")
 
     def record(_: object, reason: str, message: str, __: object) -> None:
         recorded.add((reason, message))
 
-    policy = Policy(name="any", node_labels=NodeLabels.ENABLED)
-    monkeypatch.setattr(workload, "read_hosts", lambda: None)
-    monkeypatch.setattr(rounds._authorities, "authority", lambda _: None)
-    monkeypatch.setattr(rounds._policies, "policy_of", lambda _: policy)
     change: tuple[Node, dict[str, str]] = (Node(name="a", provider_id=""), {})
     monkeypatch.setattr(workload_rounds, "plan_label_changes", lambda *_, **__: [change])
     monkeypatch.setattr(workload.node_labels, "change", forbid)
     monkeypatch.setattr(rounds._events, "record", record)
     workload.nodes.replace({})
-    rounds.add(workload)
     for _ in range(2):
         assert rounds.maintain(workload, full=True)
         assert rounds.problem(workload) is None
@@ -135,27 +130,22 @@ def test_forbidden_labels_are_one_event_and_the_cluster_is_served(
 
 
 def test_forbidden_deletions_of_offers_are_one_problem(
-    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
+    workload: WorkloadCluster, rounds: WorkloadRounds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each round tries other offers first, and each of their names was another Event."""
-    rounds, tried = make_components(workload)._rounds, iter("ab")
+    tried = iter("ab")
+    refused = "DELETE /apis/certificates.k8s.io/v1/certificatesigningrequests"
 
     def forbid() -> None:
-        path = f"/apis/certificates.k8s.io/v1/certificatesigningrequests/{next(tried)}"
-        error = ApiServerUnavailable("any", detail=f"DELETE {path}: no")
-        error.status = HTTPStatus.FORBIDDEN
-        raise error
+        raise forbidden(f"{refused}/{next(tried)}")
 
     monkeypatch.setattr(workload, "read_hosts", forbid)
-    monkeypatch.setattr(rounds._authorities, "authority", lambda _: None)
-    rounds.add(workload)
     problems = set()
     for _ in range(2):
         assert not rounds.maintain(workload, full=True)
         problems.add(rounds.problem(workload))
     [problem] = problems
     assert problem is not None
-    refused = "DELETE /apis/certificates.k8s.io/v1/certificatesigningrequests"
     assert problem.message == (
         f"the workload cluster forbids {refused}: apply workload-rbac.yaml there"
     )

@@ -83,6 +83,14 @@ def test_a_measured_boot_is_logged_under_the_keys_of_a_policy(log: Log) -> None:
     }
 
 
+def test_an_alarm_is_logged_once_as_a_warning(log: Log) -> None:
+    for new in (True, False):
+        alarm = NodeOfAnotherMachine("message")
+        audit.log_verdict(audit_context(), "waiting", error=alarm, new=new)
+    (line,) = log.lines
+    assert (line["level"], line["alarm"]) == ("warning", True)
+
+
 def test_an_error_is_logged_with_reason_check_and_detail(log: Log) -> None:
     audit.log_verdict(
         audit_context(), "denied", error=RequesterNotAllowed("not you", detail="groups: none")
@@ -91,17 +99,6 @@ def test_an_error_is_logged_with_reason_check_and_detail(log: Log) -> None:
     assert (line["reason"], line["check"]) == ("RequesterNotAllowed", "R3")
     assert (line["message"], line["detail"]) == ("not you", "groups: none")
     assert (line["level"], "alarm" in line) == ("info", False)
-
-
-def test_an_alarm_is_logged_as_a_warning(log: Log) -> None:
-    audit.log_verdict(audit_context(), "waiting", error=NodeOfAnotherMachine("message"))
-    (line,) = log.lines
-    assert (line["level"], line["alarm"]) == ("warning", True)
-
-
-def test_a_repeated_verdict_is_not_logged(log: Log) -> None:
-    audit.log_verdict(audit_context(), "waiting", error=NodeOfAnotherMachine("message"), new=False)
-    assert log.lines == []
 
 
 def test_a_traceback_is_logged_on_one_line(log: Log) -> None:

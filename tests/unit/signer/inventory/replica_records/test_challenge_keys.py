@@ -54,18 +54,13 @@ class Replicas:
 
 def test_key_is_created_when_the_secret_is_absent() -> None:
     replicas = Replicas()
-    challenge_keys = replicas.replica().cached()
+    keys = replicas.replica()
+    challenge_keys = keys.cached()
     assert len(challenge_keys.current) == 32
     assert challenge_keys.previous is None
+    assert keys.cached() == challenge_keys
+    assert len(replicas.cluster.reads) == 1, "cached keys are read once"
     assert replicas.data["current"] == challenge_keys.current
-
-
-def test_cached_keys_are_read_once() -> None:
-    replicas = Replicas()
-    keys = replicas.replica()
-    keys.cached()
-    keys.cached()
-    assert len(replicas.cluster.reads) == 1
 
 
 def test_replicas_that_start_together_share_a_key() -> None:
@@ -220,6 +215,7 @@ def test_two_replicas_rotate_the_key_once() -> None:
 @pytest.mark.parametrize(
     "change",
     [
+        None,
         {"current": b"short"},
         {"current": b""},
         {"previous": b"short"},
@@ -228,23 +224,17 @@ def test_two_replicas_rotate_the_key_once() -> None:
         {"since": b"\xff"},
     ],
 )
-def test_damaged_secret_is_neither_used_nor_replaced(change: dict[str, bytes]) -> None:
+def test_damaged_secret_is_neither_used_nor_replaced(change: dict[str, bytes] | None) -> None:
+    """`None`: it is empty."""
     replicas = Replicas()
     replicas.replica().cached()
-    replicas.put({**replicas.data, **change})
+    replicas.put({} if change is None else {**replicas.data, **change})
     damaged = dict(replicas.cluster.objects)
     keys = replicas.replica()
     for use in (keys.cached, keys.refresh, keys.rotate):
         with pytest.raises(ChallengeKeyUnavailable):
             use()
     assert replicas.cluster.objects == damaged
-
-
-def test_secret_without_a_key_is_damaged() -> None:
-    replicas = Replicas()
-    replicas.put({})
-    with pytest.raises(ChallengeKeyUnavailable):
-        replicas.replica().cached()
 
 
 def test_repr_shows_no_challenge_key() -> None:
