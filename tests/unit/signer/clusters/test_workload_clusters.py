@@ -396,33 +396,29 @@ def made(created: datetime, kind: str = "", uid: str = "") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "metadata",
-    [made(LATER, "Cluster", "old"), made(EARLIER, "KubeadmControlPlane", "old")],
-    ids=["owned by the old Cluster", "older than the Cluster"],
+    ("metadata", "stale"),
+    [
+        (made(LATER, "Cluster", "old"), True),
+        (made(EARLIER, "KubeadmControlPlane", "old"), True),
+        (made(LATER, "Cluster", "uid"), False),
+        (made(CREATED, "KubeadmControlPlane", "any"), False),
+        (made(EARLIER), False),
+    ],
+    ids=[
+        "owned by the old Cluster",
+        "older than the Cluster",
+        "of this Cluster",
+        "as old as the Cluster",
+        "a user's",
+    ],
 )
 def test_stale_kubeconfig_of_an_earlier_cluster_is_refused(
-    landscape: Landscape, caplog: pytest.LogCaptureFixture, metadata: dict[str, Any]
+    landscape: Landscape, caplog: pytest.LogCaptureFixture, metadata: dict[str, Any], *, stale: bool
 ) -> None:
     """A Cluster that is made again must not be served through the connection of the old one."""
     landscape.store(text(), **metadata)
-    assert landscape.after(0) is None
-    [message] = messages(caplog)
-    assert "Cluster" in message
-    assert "delete it" in message
-
-
-@pytest.mark.parametrize(
-    "metadata",
-    [
-        made(LATER, "Cluster", "uid"),
-        made(CREATED, "KubeadmControlPlane", "any"),
-        made(EARLIER),
-    ],
-    ids=["of this Cluster", "as old as the Cluster", "a user's"],
-)
-def test_kubeconfig_of_the_cluster_is_used(landscape: Landscape, metadata: dict[str, Any]) -> None:
-    landscape.store(text(), **metadata)
-    assert landscape.after(0) is not None
+    assert (landscape.after(0) is None) == stale
+    assert ["Cluster" in m and "delete it" in m for m in messages(caplog)] == [True] * stale
 
 
 def test_cluster_that_is_closed_while_it_is_opened_is_not_left_open(landscape: Landscape) -> None:

@@ -1,4 +1,4 @@
-"""Threads that reconcile CSRs."""
+"""Threads that reconcile CSRs, the versions that need none, and events that fill their queue."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,8 +15,9 @@ from signer.controller.queue.workqueue import DONE, Result, WorkQueue
 from signer.controller.reconcile.dependencies import ClusterContext
 from signer.controller.reconcile.reconciler import CsrReconciler
 from signer.controller.threads import MAX_SECONDS
-from signer.controller.workers import CsrWorkers
-from signer.model import Csr
+from signer.controller.workers import CsrWorkers, OwnWrites, connect_caches
+from signer.inventory.node_labels import ATTESTED
+from signer.model import Csr, Node
 from tests.builders.kube_objects import HOME
 from tests.builders.scenario import Scenario
 from tests.builders.workload import unconnected_workload
@@ -176,3 +177,54 @@ def test_pauses_are_forgotten_with_the_csr(workers: WorkersFixture) -> None:
     assert len(state.pauses) == 1
     workers.workload.csrs.delete(workers.name)
     assert len(state.pauses) == 0
+
+
+CSR = replace(Scenario().offer_csr(), resource_version="1")
+
+
+def test_only_versions_that_were_added_are_handled() -> None:
+    handled = OwnWrites()
+    handled.add(CSR.name, {"1", "2"})
+    assert handled.includes(CSR)
+    assert handled.includes(replace(CSR, resource_version="2"))
+    assert not handled.includes(replace(CSR, resource_version="3"))
+    assert not handled.includes(replace(CSR, name="another"))
+
+
+def test_versions_stay_while_the_cache_has_one_of_them() -> None:
+    """An approval and a certificate replace two versions, and the watch delivers one by one."""
+    handled = OwnWrites()
+    handled.add(CSR.name, {"1", "2"})
+    handled.observe(CSR.name, CSR)
+    handled.observe(CSR.name, replace(CSR, resource_version="2"))
+    assert handled.includes(CSR)
+
+
+@pytest.mark.parametrize("change", [None, replace(CSR, resource_version="3")])
+def test_versions_are_forgotten_when_the_cache_has_none_of_them(change: object) -> None:
+    """Their number stays below that of the CSRs in the cache."""
+    handled = OwnWrites()
+    handled.add(CSR.name, {"1", "2"})
+    handled.observe(CSR.name, change)  # type: ignore[arg-type] # a CSR or none
+    assert not handled.includes(CSR)
+    assert len(handled) == 0
+
+
+def test_new_node_and_changed_labels_start_a_round_of_maintenance() -> None:
+    """Its labels must not wait for the next round. Other changes of a Node need none."""
+    workload = unconnected_workload()
+    queue = WorkQueue(workers=1, max_workers_per_cluster=1, monotonic=lambda: 0.0, jitter=lambda: 0)
+    connect_caches(workload, queue)
+    workload.nodes.replace({})
+    node = Node(name="node-1", provider_id="")
+    for changed, due in (
+        (node, True),
+        (replace(node, provider_id="metal://1"), False),
+        (replace(node, provider_id="metal://1", labels={ATTESTED: "true"}), True),
+    ):
+        workload.maintenance_due.clear()
+        workload.nodes.upsert("node-1", changed)
+        assert workload.maintenance_due.is_set() is due
+    workload.maintenance_due.clear()
+    workload.nodes.delete("node-1")
+    assert not workload.maintenance_due.is_set()

@@ -94,10 +94,7 @@ def test_ban_is_noted_for_the_machine_of_the_node() -> None:
     assert (condition.namespace, condition.name, condition.uid) == ("team-a", "machine-1", "u")
     assert (condition.attested, condition.proved) == (False, True)
     assert condition.reason == "EndorsementKeyBanned"
-
-
-def test_ban_of_a_cluster_of_another_replica_is_not_noted() -> None:
-    assert noted(serves=lambda cluster: cluster != CLUSTER) == []
+    assert noted(serves=lambda cluster: cluster != CLUSTER) == [], "another replica notes it"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import gc
 import itertools
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -130,37 +130,31 @@ def test_intermediate_ca_is_trusted_without_its_root(tmp_path: Path) -> None:
         api.close()
 
 
-def credentials() -> tuple[pki.Authority, pki.Pair]:
-    authority = pki.Authority.make("test", pki.ec_key())
-    return authority, authority.client("signer")
+AUTHORITY = pki.Authority.make("test", pki.ec_key())
+PAIR = AUTHORITY.client("signer")
+ENCRYPTED_KEY = pki.ec_key().private_bytes(
+    Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"password")
+)
+BROKEN = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 
 
-def context_of(ca: bytes, certificate: bytes, key: bytes) -> None:
-    shown = ClientCertificate(certificate=certificate.decode(), key=key.decode())
-    client_context(Connection(server="https://x", ca=ca.decode(), certificate=shown))
-
-
-def test_certificate_and_key_that_do_not_match_are_refused() -> None:
-    authority, pair = credentials()
-    context_of(authority.pair.certificate, pair.certificate, pair.key)
-    with pytest.raises(KubeconfigRefused, match="client certificate"):
-        context_of(authority.pair.certificate, pair.certificate, authority.client("x").key)
-
-
-def test_encrypted_key_is_refused_without_a_prompt() -> None:
-    authority, pair = credentials()
-    encrypted = pki.ec_key().private_bytes(
-        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"password")
-    )
-    with pytest.raises(KubeconfigRefused, match="client certificate"):
-        context_of(authority.pair.certificate, pair.certificate, encrypted)
-
-
-def test_ca_that_cannot_be_read_is_refused() -> None:
-    _, pair = credentials()
-    broken = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
-    with pytest.raises(KubeconfigRefused, match="CA"):
-        context_of(broken, pair.certificate, pair.key)
+@pytest.mark.parametrize(
+    ("ca", "key", "message"),
+    [
+        (AUTHORITY.pair.certificate, PAIR.key, None),
+        (AUTHORITY.pair.certificate, AUTHORITY.client("x").key, "client certificate"),
+        (AUTHORITY.pair.certificate, ENCRYPTED_KEY, "client certificate"),
+        (BROKEN, PAIR.key, "CA"),
+    ],
+    ids=["good", "key of another certificate", "encrypted key, without a prompt", "broken CA"],
+)
+def test_ca_certificate_and_key_that_openssl_cannot_use_are_refused(
+    ca: bytes, key: bytes, message: str | None
+) -> None:
+    shown = ClientCertificate(certificate=PAIR.certificate.decode(), key=key.decode())
+    connection = Connection(server="https://x", ca=ca.decode(), certificate=shown)
+    with nullcontext() if message is None else pytest.raises(KubeconfigRefused, match=message):
+        client_context(connection)
 
 
 def test_time_of_each_answer_is_observed_with_the_times_of_its_request(tmp_path: Path) -> None:
