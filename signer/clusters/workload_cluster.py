@@ -75,7 +75,8 @@ class WorkloadCluster(WorkloadCaches):
         self.credentials = CredentialListClient(self._api)
         self.node_labels = NodeLabelClient(self._api)
         self.node_taints = NodeTaintClient(self._api)
-        self._stop = Event()
+        self.stopped = Event()
+        """Set once this cluster is closed."""
         self._starter = WatchStarter(self._api, loop, tenant=key.namespace, reading=budgets.reading)
         self._watches: list[Watch] = []
         self.maintenance_due = Event()
@@ -92,17 +93,12 @@ class WorkloadCluster(WorkloadCaches):
 
     def stop(self) -> None:
         """Stop the watches and empty the caches."""
-        self._stop.set()
+        self.stopped.set()
         for watch in self._watches:
             watch.stop()
         self._api.close()
         for cache in (self.csrs, self.nodes, self.bindings, self.hosts):
             cache.close()
-
-    @property
-    def stopped(self) -> Event:
-        """Return the event that is set once this cluster is closed."""
-        return self._stop
 
     @property
     def has_synced(self) -> bool:

@@ -5,7 +5,6 @@ replica created. An old key is rotated. The previous key is valid for some minut
 exchange in progress is lost. Source: docs/protocol.md section 3.
 """
 
-import binascii
 import logging
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -143,7 +142,7 @@ def _current(secret: Secret) -> tuple[bytes, datetime]:
         since = datetime.fromisoformat(secret.data["since"].decode("ascii"))
         current = secret.data["current"]
         previous = secret.data.get("previous", current)
-    except (KeyError, ValueError, binascii.Error) as error:
+    except (KeyError, ValueError) as error:
         raise ChallengeKeyUnavailable(_DAMAGED) from error
     if len(current) != SECRET_SIZE or len(previous) != SECRET_SIZE or since.tzinfo is None:
         raise ChallengeKeyUnavailable(_DAMAGED)
