@@ -22,16 +22,6 @@ def test_own_writes_have_no_pause() -> None:
     assert pauses.remaining(version(20), 0.0) == 0
 
 
-def test_first_correction_is_immediate_and_the_second_is_not() -> None:
-    pauses = RewritePauses()
-    pauses.note_write(version(1), "2", 0.0)
-    assert pauses.remaining(version(3), 0.0) == 0
-    pauses.note_write(version(3), "4", 0.0)
-    assert pauses.remaining(version(4), 0.0) == 0
-    assert pauses.remaining(version(5), 0.5) == 1.5
-    assert pauses.remaining(version(5), 2.0) == 0
-
-
 def test_write_that_conflicts_counts_as_a_correction() -> None:
     """Somebody who changes the CSR all the time lets each write of this signer fail."""
     pauses = RewritePauses()

@@ -256,17 +256,6 @@ def test_a_cluster_whose_calls_are_slow_is_probed_when_its_breaker_becomes_half_
     assert fixture.queue.state().open_breakers == frozenset()
 
 
-def test_a_closed_cluster_leaves_no_circuit_breaker() -> None:
-    fixture = QueueFixture()
-    for n in range(3):
-        fixture.queue.add(item(str(n)))
-    for name in fixture.ready_names():
-        fixture.queue.done(item(name), DONE, slow=True)
-    assert fixture.queue.state().open_breakers == {BLUE}
-    fixture.queue.reset_circuit_breaker(BLUE)
-    assert fixture.queue.state().open_breakers == frozenset()
-
-
 def test_the_state_names_pending_clusters_and_tenants_of_workers() -> None:
     fixture = QueueFixture()
     fixture.queue.add(item("a"))
