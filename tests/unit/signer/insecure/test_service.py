@@ -125,13 +125,21 @@ def test_request_for_another_signer_is_not_touched(store: Store) -> None:
     assert store.conditions("other") == {}
 
 
-def test_request_of_an_unknown_machine_waits_and_shows_why(store: Store) -> None:
-    store.add_csr("stranger", node="node-9")
+@pytest.mark.parametrize(
+    ("node", "reason"), [("node-9", "MachineNotFound"), ("node-1", "MachineNotNew")]
+)
+def test_request_of_no_new_machine_waits_and_shows_why(
+    store: Store, node: str, reason: str
+) -> None:
+    """A Node with the name of a Machine may be a node that has joined in another way."""
+    store.put("/api/v1/nodes", {"metadata": {"name": "node-1"}})
+    del store.objects[f"{CSRS}/first"]
+    store.add_csr("stranger", node=node)
     served(store)
     assert store.conditions("stranger") == {}
     events = "/api/v1/namespaces/default/events"
     about = [body for path, body in store.objects.items() if path.startswith(events)]
-    assert [event["reason"] for event in about] == ["MachineNotFound"]
+    assert [event["reason"] for event in about] == [reason]
 
 
 def forbid_by_policy(store: Store) -> None:

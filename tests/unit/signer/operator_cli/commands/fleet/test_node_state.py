@@ -11,7 +11,8 @@ from signer.operator_cli.commands.fleet.nodes import find_node_problem, node_sta
 from signer.operator_cli.management.snapshot import Snapshot
 from tests.builders.operator_snapshot import CLUSTER, HOLDER, METADATA, NODE, NOW, snapshot
 
-ELSEWHERE = replace(HOLDER, cluster=replace(CLUSTER, namespace="team-b"))
+ABROAD = replace(CLUSTER, namespace="team-b")
+ELSEWHERE = replace(HOLDER, cluster=ABROAD)
 POOL = read_pool(
     {"metadata": METADATA, "spec": {"clusterName": "c1", "providerIDList": ["test://1"]}}
 )
@@ -24,6 +25,7 @@ POOL = read_pool(
         (snapshot(), NODE.not_after, "Expired"),
         (snapshot(machines=[]), NOW, "MachineGone"),
         (snapshot(machines=[], pools=[POOL]), NOW, "Attested"),
+        (snapshot(machines=[], pools=[replace(POOL, cluster=ABROAD)]), NOW, "MachineGone"),
         (snapshot(banned=True), NOW, "Banned"),
         (
             snapshot(released_from=(Release(cluster=CLUSTER, provider_id=None),)),
@@ -52,6 +54,7 @@ POOL = read_pool(
         "expired",
         "no Machine",
         "pool",
+        "pool of another Cluster",
         "banned",
         "released",
         "other released",
