@@ -37,6 +37,13 @@ POD = {
     "status": {"phase": "Running"},
 }
 LINE = {"event": "verdict", "reason": "PcrPolicyMismatch", "message": "marker"}
+METRICS = """\
+# HELP node_attestation_verdicts_total Verdicts
+node_attestation_verdicts_total{cluster="team-a/c1",reason="PcrPolicyMismatch"} 3.0
+node_attestation_trust_anchor_not_after_seconds{policy="p",subject="CN=marker"} 1.8e+09
+other_secret{a="marker"} 2
+node_attestation_ready{cluster="\\"} 1"} NaN
+"""
 
 
 def report(management: FakeCluster, path: Path) -> tuple[int, dict[str, Any], str]:
@@ -68,19 +75,31 @@ def management(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
 def test_log_and_metrics_of_each_pod_are_read(management: FakeCluster, tmp_path: Path) -> None:
     def metrics(request: Request) -> tuple[int, bytes]:
         assert request.path.endswith("/pods/https%3Asigner-1%3A8443/proxy/metrics")
-        return 200, b'node_attestation_ready 1.0\nother{a="marker"} 2\n'
+        return 200, METRICS.encode()
 
-    management.intercept((200, json.dumps(LINE).encode()), "GET", "/log")
+    log = "\n".join((json.dumps(LINE), json.dumps({"event": f"key {'5f' * 32}"}), "marker: trace"))
+    management.intercept((200, log.encode()), "GET", "/log")
     management.intercept(metrics, "GET", "/proxy")
     status, files, complaint = report(management, tmp_path / "report.tar.gz")
     assert (status, complaint) == (0, "")
     assert "marker" not in str(files)
     assert json.loads(files["versions.json"])[0]["server"] == "v1.37.1"
     assert json.loads(files["pods.json"])[0]["status"] == {"phase": "Running"}
-    [line] = json.loads(files["pods/signer-1/log.json"])
-    assert line == {"event": "verdict", "reason": "PcrPolicyMismatch"}
-    ready, _ = json.loads(files["pods/signer-1/metrics.json"])
-    assert ready == {"name": "node_attestation_ready", "labels": {}, "value": 1.0}
+    listed = {"event": "verdict", "reason": "PcrPolicyMismatch"}
+    assert json.loads(files["pods/signer-1/log.json"]) == [listed, {}, {}]
+    assert json.loads(files["pods/signer-1/metrics.json"]) == [
+        {
+            "name": "node_attestation_verdicts_total",
+            "labels": {"cluster": "team-a/c1", "reason": "PcrPolicyMismatch"},
+            "value": 3.0,
+        },
+        {
+            "name": "node_attestation_trust_anchor_not_after_seconds",
+            "labels": {"policy": "p"},
+            "value": 1.8e9,
+        },
+        {"labels": {}, "value": 2.0},
+    ]
 
 
 def test_what_cannot_be_read_is_named_and_its_reason_is_not_in_the_archive(
