@@ -10,6 +10,7 @@ from signer.inventory.replica_records.replica_leases import (
     PolicySource,
 )
 from signer.kube.leases import Lease, format_micro_time
+from tests.fakes.cluster_objects import Object
 
 RENEWED = datetime(2026, 11, 22, tzinfo=UTC)
 
@@ -36,3 +37,14 @@ def replica_lease(
         holder=name,
         renewed=format_micro_time(renewed),
     )
+
+
+def lease_body(lease: Lease) -> Object:
+    """Return a Lease as the API server stores it."""
+    metadata = {
+        "name": lease.name,
+        "uid": lease.uid,
+        "labels": dict(lease.labels),
+        "annotations": dict(lease.annotations),
+    }
+    return {"metadata": metadata, "spec": {"renewTime": lease.renewed}}

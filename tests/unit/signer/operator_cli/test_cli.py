@@ -24,32 +24,23 @@ def test_every_command_has_a_module(name: str) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["re"], ["register", "replace", "release", "rejoin-kubeconfig"]),
-        (["ban", "--re"], ["--reason"]),
-        (["nodes", "-o", ""], ["table", "wide", "json", "yaml", "name"]),
-        (["policy", "c"], ["check"]),
-        (["problems", "--wa"], ["--watch"]),
-        (["ban", "$(reboot) '", "--re"], ["--reason"]),
+        (["re"], ["register", "replace", "release", "rejoin-kubeconfig", ":4"]),
+        (["ban", "--re"], ["--reason", ":4"]),
+        (["nodes", "-o", ""], ["table", "wide", "json", "yaml", "name", ":4"]),
+        (["policy", "c"], ["check", ":4"]),
+        (["problems", "--wa"], ["--watch", ":4"]),
+        (["ban", "$(reboot) '", "--re"], ["--reason", ":4"]),
+        (["register", "--inventory", "inv"], [":0"]),
+        (["learn", "--log", ""], [":0"]),
+        (["policy", "check", "inv"], [":0"]),
     ],
     ids=" ".join,
 )
-def test_words_are_completed(words: list[str], expected: list[str]) -> None:
-    """As kubectl asks for them; the last line excludes names of files."""
-    done = subprocess.run(
-        [SCRIPTS / "kubectl_complete-attestation", *words],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.splitlines() == [*expected, ":4"]
+def test_words_are_completed(words: list[str], expected: list[str], tmp_path: Path) -> None:
+    """As kubectl asks for them; with :0, the shell completes names of files.
 
-
-@pytest.mark.parametrize(
-    "words",
-    [["register", "--inventory", "inv"], ["learn", "--log", ""], ["policy", "check", "inv"]],
-)
-def test_names_of_files_are_completed_by_the_shell(words: list[str], tmp_path: Path) -> None:
-    """The shell ended the word after the name of a directory."""
+    Otherwise it would end the word after the name of a directory.
+    """
     (tmp_path / "inventories").mkdir()
     done = subprocess.run(
         [SCRIPTS / "kubectl_complete-attestation", *words],
@@ -58,7 +49,7 @@ def test_names_of_files_are_completed_by_the_shell(words: list[str], tmp_path: P
         check=True,
         cwd=tmp_path,
     )
-    assert done.stdout == ":0\n"
+    assert done.stdout.splitlines() == expected
 
 
 @pytest.mark.parametrize(

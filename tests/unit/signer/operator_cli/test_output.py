@@ -57,11 +57,15 @@ def test_keys_are_words_for_a_terminal_and_states_stay() -> None:
         "providerID": "x",
         "expiringWithin24h": 1,
         "nodes": {"heldByNode": 2, "MachineGone": 3},
+        "all": True,
+        "seen": None,
     }
     assert render_document(document, "table") == (
         "provider ID:         x\n"
         "expiring within 24h: 1\n"
         "nodes:               2 held by node, 3 MachineGone\n"
+        "all:                 yes\n"
+        "seen:                -\n"
     )
 
 
@@ -71,14 +75,6 @@ def test_control_characters_never_reach_the_terminal() -> None:
     for text in (render_list([document], COLUMNS, "table"), render_document(document, "table")):
         assert all(c.isprintable() or c == "\n" for c in text)
         assert "a\\x1b]0;owned\\x07\\r\\nb\\u202e" in text
-
-
-def test_document_is_shown_as_lines() -> None:
-    nodes = {"total": 2, "Banned": 1}
-    document = {"server": "https://h", "nodes": nodes, "all": True, "seen": None}
-    assert render_document(document, "table") == (
-        "server: https://h\nnodes:  2 total, 1 Banned\nall:    yes\nseen:   -\n"
-    )
 
 
 @pytest.mark.parametrize(

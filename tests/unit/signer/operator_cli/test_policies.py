@@ -7,11 +7,11 @@ import pytest
 
 from signer.inventory.kinds import POLICIES
 from signer.inventory.replica_records.replica_leases import PolicySource
-from signer.kube import resources
+from signer.kube.resources import LEASES
 from signer.operator_cli.errors import Rejected, ServerUnavailable
 from signer.operator_cli.management import signer_state
 from signer.operator_cli.policies import require_policy_objects, warn_if_unread
-from tests.builders.replica_leases import replica_lease
+from tests.builders.replica_leases import lease_body, replica_lease
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.management_api import Console
 
@@ -31,13 +31,8 @@ def console(*policies: dict[str, Any], sources: tuple[PolicySource, ...] = ()) -
     for number, policy in enumerate(policies):
         metadata = {"name": f"p{number}", "generation": 1}
         management.put(POLICIES.collection_path(), {"metadata": metadata, **policy})
-    for source in sources:
-        lease = replica_lease(source.value, source=source)
-        metadata = {"name": lease.name, "uid": lease.uid, "labels": dict(lease.labels)}
-        management.put(
-            resources.LEASES.collection_path(NAMESPACE),
-            {"metadata": metadata, "spec": {"renewTime": lease.renewed}},
-        )
+    leases = (replica_lease(source.value, source=source) for source in sources)
+    management.put(LEASES.collection_path(NAMESPACE), *map(lease_body, leases))
     return Console(management, {"signer_namespace": NAMESPACE})
 
 

@@ -1,13 +1,12 @@
 """`--now` reports that certificates have ended only when the credential list shows it."""
 
-import json
 import time
 from dataclasses import replace
 from math import inf
 
 import pytest
 
-from signer.inventory.cluster_api.cluster import ClusterObject, read_cluster
+from signer.inventory.cluster_api.cluster import ClusterObject
 from signer.kube.transport.client import Request
 from signer.kube.transport.endpoint import ANSWER_SECONDS
 from signer.model import AttestedNodeObject, EndorsementKeyObject, credential_id
@@ -17,6 +16,7 @@ from signer.operator_cli.keys.ended_credentials import _await_in_cluster, await_
 from signer.operator_cli.management.snapshot import Snapshot
 from signer.operator_cli.session import Session
 from signer.operator_cli.workloads.workload_reader import Unreachable
+from tests.builders import operator_clusters
 from tests.builders.attested_nodes import entry_text
 from tests.builders.scenario import HOME, NODE, Scenario
 from tests.fakes.cluster import FakeCluster
@@ -24,13 +24,7 @@ from tests.fakes.cluster_clients import FakeClient
 from tests.fakes.management_api import Console
 
 A, B = credential_id(b"a"), credential_id(b"b")
-CLUSTER = read_cluster(
-    json.dumps(
-        {"metadata": {"name": HOME.name, "namespace": HOME.namespace, "uid": "u"}, "spec": {}}
-    ).encode()
-)
-
-
+CLUSTER = replace(operator_clusters.CLUSTER, key=HOME)
 BINDINGS, _, BINDING = ended_credentials._BINDING.rpartition("/")
 LISTS = "/api/v1/namespaces/kube-system/configmaps"
 

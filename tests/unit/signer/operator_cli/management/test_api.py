@@ -133,11 +133,24 @@ def test_kubeconfig_without_credential_sends_no_request(
     assert not server.requests
 
 
-def test_anonymous_user_is_an_error(tmp_path: Path) -> None:
-    anonymous = {"status": {"userInfo": {"username": "system:anonymous"}}}
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (
+            give({"status": {"userInfo": {"username": "system:anonymous"}}}, 201),
+            "the user is system:anonymous",
+        ),
+        (give({}, 404), "must be the API server of a supported"),
+    ],
+    ids=["anonymous", "no API server"],
+)
+def test_server_that_names_no_user_is_an_error(
+    tmp_path: Path, answer: Answer, message: str
+) -> None:
+    """`doctor` told the operator to run `doctor`, and ended with the status of a problem."""
     with served(give({}), tmp_path) as (server, file):
-        server.handler = give(anonymous, 201)
-        with pytest.raises(ServerUnavailable, match="the user is system:anonymous"):
+        server.handler = answer
+        with pytest.raises(ServerUnavailable, match=message):
             api_of(file)
 
 
@@ -185,14 +198,6 @@ def test_skipped_verification_of_the_server_prints_no_warning(tmp_path: Path) ->
         document["clusters"][0]["cluster"]["insecure-skip-tls-verify"] = True
         file.write_text(yaml.safe_dump(document), encoding="utf-8")
         assert api_of(file).username == "alice"
-
-
-def test_server_without_self_review_is_no_api_server(tmp_path: Path) -> None:
-    """`doctor` told the operator to run `doctor`, and ended with the status of a problem."""
-    with served(give({}), tmp_path) as (server, file):
-        server.handler = give({}, 404)
-        with pytest.raises(ServerUnavailable, match="must be the API server of a supported"):
-            api_of(file)
 
 
 def test_list_reads_all_pages(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Whether the signer runs and which Clusters it serves, as its Leases and policies say."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from math import inf
 from typing import Any
@@ -18,7 +17,7 @@ from signer.operator_cli.management import signer_state
 from signer.operator_cli.management.signer_state import SignerState, read_signer_state
 from tests.builders.operator_clusters import CLUSTER
 from tests.builders.operator_snapshot import KEY, NODE, snapshot
-from tests.builders.replica_leases import replica_lease
+from tests.builders.replica_leases import lease_body, replica_lease
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.cluster_clients import management_api
 
@@ -37,14 +36,7 @@ class Management(FakeCluster):
 
     def store(self, *leases: Lease, steps: timedelta = timedelta()) -> None:
         """Store Leases; `steps` is how much their times change between two reads."""
-        for lease in leases:
-            metadata = {
-                "name": lease.name,
-                "uid": lease.uid,
-                "labels": dict(lease.labels),
-                "annotations": dict(lease.annotations),
-            }
-            self.put(LEASES, {"metadata": metadata, "spec": {"renewTime": lease.renewed}})
+        self.put(LEASES, *map(lease_body, leases))
 
         def renew(_: Request) -> None:
             for body in self.objects.values():
@@ -123,36 +115,33 @@ def test_replica_of_one_namespace_serves_no_other() -> None:
     assert state.of_cluster(CLUSTER)["state"] == "NoReplica"
 
 
-SERVED = {"selectedClusters": 2, "clusters": [{"namespace": "x", "name": "y", "state": "Served"}]}
-REFUSED = {
-    "selectedClusters": 1,
-    "clusters": [
-        {"namespace": "team-a", "name": "c1", "state": "KubeconfigRefused", "message": "no CA"}
-    ],
-}
+OTHER = {"namespace": "x", "name": "y"}
+SERVED = {"status": {"selectedClusters": 2, "clusters": [{**OTHER, "state": "Served"}]}}
+UNREADABLE = {"namespace": "team-a", "name": "c1", "state": "KubeconfigRefused", "message": "no CA"}
+REFUSED = {"status": {"selectedClusters": 1, "clusters": [UNREADABLE]}}
+OF_OTHERS = {"spec": {"clusterRef": OTHER}, "status": {"clusters": []}}
 
 
 @pytest.mark.parametrize(
-    ("statuses", "state"),
+    ("policies", "state"),
     [
         ([SERVED], "Served"),
         ([REFUSED], "KubeconfigRefused"),
         ([SERVED, REFUSED], "PolicyConflict"),
         ([{}], None),
         ([], "PolicyMissing"),
+        ([OF_OTHERS], "PolicyMissing"),
     ],
-    ids=["not listed", "listed", "two policies", "not written", "no policy"],
+    ids=["not listed", "listed", "two policies", "not written", "no policy", "of others"],
 )
 def test_state_of_a_cluster_is_what_the_signer_wrote(
-    statuses: list[dict[str, Any]], state: str | None
+    policies: list[dict[str, Any]], state: str | None
 ) -> None:
     management = Management()
     management.store(replica_lease())
-    for number, status in enumerate(statuses):
+    for number, policy in enumerate(policies):
         metadata = {"name": f"policy-{number}", "generation": 1}
-        management.put(
-            POLICIES.collection_path(), {"metadata": metadata, "spec": {}, "status": status}
-        )
+        management.put(POLICIES.collection_path(), {"metadata": metadata, "spec": {}, **policy})
     found = read(management)
     assert found.of_cluster(CLUSTER).get("state") == state
     findings = [f.result for f in check_served(CLUSTER, found)]
@@ -161,9 +150,7 @@ def test_state_of_a_cluster_is_what_the_signer_wrote(
     )
 
 
-LISTED = encode_states(
-    [{"namespace": "team-a", "name": "c1", "state": "KubeconfigRefused", "message": "no CA"}], 3
-)
+LISTED = encode_states([UNREADABLE], 3)
 OTHERS = encode_states([{"namespace": "team-b", "name": "c1", "state": "Forbidden"}], 3)
 
 
@@ -246,17 +233,3 @@ def test_finding_says_where_the_policies_are_and_which_are_wrong(
     )
     found = list(check_policies(read(management)))
     assert [(each.object, each.result, each.message) for each in found] == expected
-
-
-def test_cluster_without_policy_is_not_served() -> None:
-    state = SignerState(namespace="n", leases=[replica_lease()], live=frozenset({"one"}))
-    management = Management()
-    management.store(replica_lease())
-    spec = {"clusterRef": {"namespace": "team-x", "name": "other"}}
-    metadata = {"name": "other", "generation": 1}
-    management.put(
-        POLICIES.collection_path(), {"metadata": metadata, "spec": spec, "status": {"clusters": []}}
-    )
-    assert replace(state, policies=read(management).policies).of_cluster(CLUSTER)["state"] == (
-        "PolicyMissing"
-    )

@@ -89,22 +89,17 @@ def test_attested_node_of_a_tenant_does_not_name_the_key_of_another(command: str
     assert not cluster.writes
 
 
+@pytest.mark.parametrize("name", [VICTIM, VICTIM_NODE])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_node_that_holds_a_key_names_it(command: str) -> None:
-    cluster = management(**({"banned": {"reason": "stolen"}} if command == "unban" else {}))
-    call(cluster, command, VICTIM_NODE, yes=True)
-    assert cluster.writes
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_command_shows_whose_key_it_changes_and_asks(command: str) -> None:
+def test_command_shows_whose_key_it_changes_and_asks(command: str, name: str) -> None:
     cluster = management(**({"banned": {"reason": "stolen"}} if command == "unban" else {}))
     before = cluster.key(VICTIM)
     with pytest.raises(Rejected, match="nothing was changed") as refused:
-        call(cluster, command, VICTIM)
+        call(cluster, command, name)
     assert refused.value.hint == "add --yes to confirm"
     assert cluster.key(VICTIM) == before
-    console = call(cluster, command, VICTIM, yes=True)
+    console = call(cluster, command, name, yes=True)
+    assert cluster.writes
     assert (
         f"EndorsementKey {VICTIM}: node node-1 of Cluster team-a/c1 holds this key, and it is"
         " registered for Machine machine-1 of Cluster team-a/c1"
