@@ -36,7 +36,7 @@ def complete(program: str) -> None:
     if "_ARGCOMPLETE" in os.environ:
         import argcomplete  # noqa: PLC0415 - only a shell with completion needs it
 
-        argcomplete.autocomplete(_completing_parser(program))
+        argcomplete.autocomplete(_with_completers(build_parser(program)))
 
 
 def complete_for_kubectl(words: list[str]) -> int:
@@ -67,36 +67,31 @@ def completions(words: list[str]) -> list[str]:
     output = StringIO()
     try:
         argcomplete.autocomplete(
-            _completing_parser(PROGRAM),
-            exit_method=_stop,
+            _with_completers(build_parser(PROGRAM)),
+            exit_method=sys.exit,
             output_stream=output,
             always_complete_options="long",
             # The shell completes names of files better: it does not end the word after a directory.
             default_completer=SuppressCompleter(),
         )
-    except _CompletedError:
-        pass
+    except SystemExit:
+        pass  # argcomplete has written its output
     finally:
         os.environ.clear()
         os.environ.update(before)
     return [word.rstrip() for word in output.getvalue().splitlines() if word.strip()]
 
 
-def _completing_parser(program: str) -> argparse.ArgumentParser:
-    """Return the parser of all commands, with the completers of names of objects."""
-    parser = build_parser(program)
-    _add_completers(parser)
-    return parser
-
-
-def _add_completers(parser: argparse.ArgumentParser) -> None:
+def _with_completers(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """Add the completers of names of objects to a parser and to those of its commands."""
     for argument in parser._actions:  # noqa: SLF001 - argcomplete reads it, too
         if isinstance(argument, argparse._SubParsersAction):  # noqa: SLF001
             for command in argument.choices.values():
-                _add_completers(command)
+                _with_completers(command)
         names = _OBJECTS.get((argument.dest, argument.nargs))
         if names:
             argument.completer = partial(_complete_objects, names)  # type: ignore[attr-defined]
+    return parser
 
 
 def _complete_objects(names: str, *, parsed_args: argparse.Namespace, **_: Any) -> Sequence[str]:  # noqa: ANN401
@@ -104,11 +99,3 @@ def _complete_objects(names: str, *, parsed_args: argparse.Namespace, **_: Any) 
     from signer.operator_cli import object_names  # noqa: PLC0415
 
     return object_names.read_names(parsed_args, getattr(object_names, names))
-
-
-class _CompletedError(Exception):
-    """argcomplete has written its output."""
-
-
-def _stop(_status: int = 0) -> None:
-    raise _CompletedError

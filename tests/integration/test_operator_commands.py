@@ -95,20 +95,6 @@ def test_signer_connects_with_a_kubeconfig_of_few_rights(
         admin.patch(f"{secrets}/{tenant.name}-kubeconfig", {"data": present})
 
 
-def test_damaged_key_is_not_registered(
-    machines: Machines, operator: Operator, tmp_path: Path
-) -> None:
-    node = machines.known()
-    pasted = tmp_path / "key.txt"
-    output = node.call("endorsement-key").output
-    pasted.write_text(output.replace("-----END", "=-----END"), encoding="utf-8")
-    call = register(operator, node, pasted)
-    assert (call.status, call.output) == (2, "")
-    assert "a PUBLIC KEY cannot be read" in call.complaint
-    assert "next step: paste what" in call.complaint
-    assert key_of(node) not in recorded_keys(operator)
-
-
 def recorded_keys(operator: Operator) -> set[str]:
     """Return the names of all EndorsementKeys."""
     return {key["metadata"]["name"] for key in operator.fleet.management.admin.list(KEYS)}
@@ -644,16 +630,6 @@ def test_official_client_is_served_by_the_exec_plugin_of_a_node(machines: Machin
     assert connect(str(node.kubeconfig()), None).username == f"system:node:{node.name}"
 
 
-def test_failed_exec_plugin_sends_no_anonymous_request(operator: Operator, tmp_path: Path) -> None:
-    """The official loader only logs the failure, and then connects without a credential."""
-    plugin = script(tmp_path / "plugin", "echo 'the session has expired' >&2; exit 1")
-    call = kubeconfig_with(operator, tmp_path / "exec.conf", exec_user(plugin)).call("status")
-    assert (call.status, call.output) == (3, "")
-    assert "the kubeconfig gave no credential" in call.complaint
-    assert "the session has expired" in call.complaint
-    assert "next step: log in again" in call.complaint
-
-
 def script(path: Path, line: str) -> Path:
     """Write an executable."""
     path.write_text(f"#!/bin/sh\n{line}\n", encoding="utf-8")
@@ -693,17 +669,3 @@ def test_watch_prints_a_node_when_it_attests(machines: Machines, operator: Opera
             assert watch.wait(60) == 130
         finally:
             watch.kill()
-
-
-def test_user_without_permission_learns_what_is_missing(
-    operator: Operator, fleet: Fleet, tmp_path: Path
-) -> None:
-    pair = fleet.management.client_authority.client("intern")
-    user = {
-        "client-certificate-data": base64.b64encode(pair.certificate).decode(),
-        "client-key-data": base64.b64encode(pair.key).decode(),
-    }
-    call = kubeconfig_with(operator, tmp_path / "intern.conf", user).call("nodes")
-    assert call.status == 3
-    assert "permission is missing (403)" in call.complaint
-    assert 'User "intern" cannot list resource "clusters"' in call.complaint

@@ -44,6 +44,7 @@ class Snapshot:
     """Clusters, Machines and claims, those of the selected Clusters only; all EndorsementKeys."""
 
     clusters: Sequence[ClusterObject]
+    """Sorted by namespace and name."""
     machines: Sequence[MachineObject]
     pools: Sequence[PoolObject]
     nodes: Sequence[AttestedNodeObject]
@@ -100,6 +101,7 @@ def take_snapshot(api: ManagementApi, selection: Selection) -> Snapshot:
 
     bodies = api.list_objects(_path(served["Cluster"], selection))
     clusters = [c for c in _read_all(bodies, read_cluster, unreadable) if c.key in selection]
+    clusters.sort(key=lambda c: (c.key.namespace, c.key.name))
     return Snapshot(
         clusters=clusters,
         machines=_selected(read(served.get("Machine"), read_machine), selection),

@@ -58,7 +58,7 @@ def run(session: Session) -> int:
             "attestedNodes": attested[cluster.key],
             **workloads.get(cluster.key, _NOT_READ),
         }
-        for cluster in _sorted(snapshot.clusters)
+        for cluster in snapshot.clusters
     ]
     session.show_list(documents, COLUMNS, lambda d: f"cluster.{CAPI}/{d['cluster']}")
     warn_of_signer(session, signer, snapshot)
@@ -90,7 +90,3 @@ def _workload_fields(
         return {"pendingRequests": None, "apiServer": str(result)}
     pending = len(unanswered(result, cluster, snapshot))
     return {"pendingRequests": pending, "apiServer": "reachable"}
-
-
-def _sorted(clusters: Sequence[ClusterObject]) -> list[ClusterObject]:
-    return sorted(clusters, key=lambda c: (c.key.namespace, c.key.name))

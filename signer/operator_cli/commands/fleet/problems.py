@@ -88,7 +88,7 @@ def _unserved(snapshot: Snapshot, signer: SignerState, session: Session) -> Iter
         if finding.result is FindingResult.PROBLEM:
             reason, _, message = finding.message.partition(": ")
             yield _row("Policy", None, finding.object, reason, message, finding.next_step)
-    for cluster in sorted(snapshot.opted_in(), key=lambda c: str(c.key)):
+    for cluster in snapshot.opted_in():
         key, written = cluster.key, signer.of_cluster(cluster)
         state, message = written.get("state", SERVED), written.get("message", "")
         if state == SERVED and message:

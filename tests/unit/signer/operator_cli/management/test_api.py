@@ -120,15 +120,26 @@ def test_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
         api_of(file)
 
 
-@pytest.mark.parametrize("user", [{}, {"exec": {"command": "false", "apiVersion": "v1"}}])
+FAILING = {
+    "apiVersion": "client.authentication.k8s.io/v1",
+    "command": "sh",
+    "args": ["-c", "echo the session has expired >&2; exit 1"],
+    "interactiveMode": "Never",
+}
+
+
+@pytest.mark.parametrize(
+    ("user", "reason"), [({}, "$"), ({"exec": FAILING}, ": .*the session has expired")]
+)
 def test_kubeconfig_without_credential_sends_no_request(
-    tmp_path: Path, user: dict[str, Any]
+    tmp_path: Path, user: dict[str, Any], reason: str
 ) -> None:
+    """The official loader only logs the failure of a plugin, and then connects without one."""
     with served(give({}), tmp_path) as (server, file):
         document = yaml.safe_load(file.read_text(encoding="utf-8"))
         document["users"][0]["user"] = user
         file.write_text(yaml.safe_dump(document), encoding="utf-8")
-        with pytest.raises(ServerUnavailable, match="the kubeconfig gave no credential"):
+        with pytest.raises(ServerUnavailable, match=f"the kubeconfig gave no credential{reason}"):
             api_of(file)
     assert not server.requests
 
