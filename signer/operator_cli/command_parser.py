@@ -344,9 +344,7 @@ def _parse_last_day(text: str) -> datetime:
         raise argparse.ArgumentTypeError("must be a day like 2026-12-31") from None
 
 
-def _add_learn(command: argparse.ArgumentParser) -> None:
-    add_learn_flags(command)
-    _add_cluster(command, "the Cluster of the nodes; required if the log has several with them")
+def _add_policy_to_extend(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--add-to",
         metavar="POLICY",
@@ -391,7 +389,7 @@ _FLAGS: Final[Mapping[str, Sequence[_Adder]]] = {
     "explain": (_add_connection, _add_explain, _add_signer_namespace),
     "policy": (_add_policy,),
     "pcrs": (_add_pcrs,),
-    "learn": (_add_connection, _add_learn),
+    "learn": (_add_connection, add_learn_flags, _add_policy_to_extend),
     "version": (_add_output,),
     "doctor": (_add_selection, _add_output, _add_signer_namespace, _add_account),
     "collect": (_add_selection, _add_signer_namespace, _add_archive),

@@ -52,7 +52,7 @@ def build_parser() -> argparse.ArgumentParser:
     for name, add_flags in (
         ("run", _add_run_flags),
         ("check-config", _add_run_flags),
-        ("learn", _add_learn_flags),
+        ("learn", add_learn_flags),
         ("explain", _add_explain_flags),
     ):
         add_flags(add_command(commands, name, COMMANDS[name], _ALIASES.get(name, ())))
@@ -113,16 +113,6 @@ def _add_run_flags(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--log-level", choices=_LEVELS, default="info", help="log from this level (%(default)s)"
-    )
-
-
-def _add_learn_flags(command: argparse.ArgumentParser) -> None:
-    add_learn_flags(command)
-    command.add_argument(
-        "--cluster",
-        type=parse_cluster_key,
-        metavar="NAMESPACE/NAME",
-        help="the Cluster of the nodes; required if the log has such nodes of several Clusters",
     )
 
 

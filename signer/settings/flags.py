@@ -55,7 +55,7 @@ def open_log(name: str, stdin: TextIO) -> AbstractContextManager[TextIO]:
 
 
 def add_learn_flags(command: argparse.ArgumentParser) -> None:
-    """Add the log to learn from, and its good nodes."""
+    """Add the log to learn from, its good nodes and their Cluster."""
     command.add_argument(
         "--log",
         required=True,
@@ -68,4 +68,10 @@ def add_learn_flags(command: argparse.ArgumentParser) -> None:
         required=True,
         metavar="NAME",
         help="allow the values of this node, which must be known to be good; may be repeated",
+    )
+    command.add_argument(
+        "--cluster",
+        type=parse_cluster_key,
+        metavar="NAMESPACE/NAME",
+        help="the Cluster of the nodes; required if the log has such nodes of several Clusters",
     )
