@@ -12,8 +12,7 @@ from typing import Final
 from authenticator.errors import ProviderAnswerInvalid
 from authenticator.model import Deadline
 from authenticator.providers.metadata import LINK_LOCAL, MetadataResponse, MetadataService
-from authenticator.providers.provider import Identity, reject_option
-from authenticator.providers.validation import decode_ip, require_match
+from authenticator.providers.provider import Identity, decode_ip, reject_option, require_match
 
 TOKEN: Final = "X-aws-ec2-metadata-token"  # noqa: S105 - a header's name
 TOKEN_TTL: Final = "X-aws-ec2-metadata-token-ttl-seconds"  # noqa: S105 - as above

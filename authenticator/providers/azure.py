@@ -12,8 +12,13 @@ from typing import Final
 from authenticator.errors import ProviderAnswerInvalid
 from authenticator.model import Address, Deadline
 from authenticator.providers.metadata import LINK_LOCAL, MetadataService
-from authenticator.providers.provider import Identity, reject_option
-from authenticator.providers.validation import decode_ip, decode_object, object_member
+from authenticator.providers.provider import (
+    Identity,
+    decode_ip,
+    decode_object,
+    object_member,
+    reject_option,
+)
 
 API_VERSION: Final = "2021-10-01"
 

@@ -12,8 +12,7 @@ from typing import Final
 from authenticator.errors import ProviderAnswerInvalid
 from authenticator.model import Deadline
 from authenticator.providers.metadata import LINK_LOCAL, MetadataService
-from authenticator.providers.provider import Identity, reject_option
-from authenticator.providers.validation import decode_ip, require_match
+from authenticator.providers.provider import Identity, decode_ip, reject_option, require_match
 
 FLAVOR: Final = {"Metadata-Flavor": "Google"}
 

@@ -8,7 +8,6 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http.client import HTTPException
-from types import TracebackType
 from typing import Final, Self
 
 from urllib3 import BaseHTTPResponse
@@ -58,29 +57,18 @@ class MetadataService:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._pool.clear()
 
-    def get(
-        self, path: str, *, method: str = "GET", headers: Mapping[str, str] | None = None
-    ) -> MetadataResponse:
+    def get(self, path: str, *, headers: Mapping[str, str] | None = None) -> MetadataResponse:
         """Return the response. Raises `ProviderUnavailable`, `ProviderAnswerInvalid`."""
-        response = self.get_optional(path, method=method, headers=headers)
+        response = self.get_optional(path, headers=headers)
         if response is None:
             raise ProviderAnswerInvalid(f"the metadata service has no {path}")
         return response
 
     def get_optional(
-        self,
-        path: str,
-        *,
-        method: str = "GET",
-        headers: Mapping[str, str] | None = None,
+        self, path: str, *, method: str = "GET", headers: Mapping[str, str] | None = None
     ) -> MetadataResponse | None:
         """Return the response, None if its status is 404."""
         try:

@@ -12,8 +12,7 @@ from typing import Final
 from authenticator.errors import ConfigurationInvalid
 from authenticator.model import Deadline
 from authenticator.providers.metadata import LINK_LOCAL, MetadataService
-from authenticator.providers.provider import Identity
-from authenticator.providers.validation import UUID, decode_object, require_match
+from authenticator.providers.provider import UUID, Identity, decode_object, require_match
 
 _REGION: Final = re.compile(r"[\w.-]{0,255}", re.ASCII)
 _HOSTNAME: Final = re.compile(r"[\w.-]{1,255}", re.ASCII)

@@ -16,8 +16,7 @@ from typing import Final
 
 from authenticator.errors import ProviderAnswerInvalid, ProviderUnavailable
 from authenticator.model import Deadline
-from authenticator.providers.provider import Identity, reject_option
-from authenticator.providers.validation import require_match
+from authenticator.providers.provider import Identity, reject_option, require_match
 from common.formats import strict_yaml
 
 DMI: Final = Path("/sys/class/dmi/id")

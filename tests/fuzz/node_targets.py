@@ -30,11 +30,10 @@ from authenticator.model import Deadline
 from authenticator.providers import registry, vsphere
 from authenticator.providers.aws import TOKEN_TTL, Aws
 from authenticator.providers.azure import Azure
-from authenticator.providers.equinix import Equinix
+from authenticator.providers.cloud_init import Equinix, Metal3
 from authenticator.providers.file import File
 from authenticator.providers.gce import Gce
 from authenticator.providers.metadata import MetadataResponse, MetadataService
-from authenticator.providers.metal3 import Metal3
 from authenticator.providers.openstack import OpenStack
 from authenticator.providers.provider import Provider
 from authenticator.state import credential

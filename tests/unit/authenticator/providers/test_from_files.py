@@ -8,10 +8,8 @@ import pytest
 
 from authenticator.errors import ConfigurationInvalid, ProviderAnswerInvalid, ProviderUnavailable
 from authenticator.model import Deadline
-from authenticator.providers.cloud_init import INSTANCE_DATA, SIZE_LIMIT
-from authenticator.providers.equinix import Equinix
+from authenticator.providers.cloud_init import INSTANCE_DATA, SIZE_LIMIT, Equinix, Metal3
 from authenticator.providers.file import File
-from authenticator.providers.metal3 import Metal3
 from authenticator.providers.provider import Identity
 
 DEVICE = "2885032e-61a8-4786-bd26-7b2e2e6ba1ea"
