@@ -22,11 +22,10 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 from authenticator.errors import (
     StateCorrupted,
@@ -37,14 +36,7 @@ from authenticator.model import Clock, Cooldown, Deadline, PendingExchange
 from authenticator.state import credential as credential_file
 from authenticator.state.credential import Credential
 from authenticator.state.directory import StateDirectory
-from authenticator.state.entries import (
-    decode_cooldown,
-    decode_entries,
-    decode_object,
-    decode_pending,
-    encode_entries,
-    encode_pending,
-)
+from authenticator.state.entries import Entry, decode_entries, decode_object, encode_entries
 
 CREDENTIAL: Final = "credential.pem"
 PENDING: Final = "pending.json"
@@ -61,7 +53,6 @@ MAX_ENTRIES: Final = 4
 
 LOG_LIMIT: Final = 128 * 1024
 _SERVED: Final = re.compile(rb"^(\d{1,10}) (\d{1,12})$", re.MULTILINE)
-_Entry = TypeVar("_Entry", PendingExchange, Cooldown)
 _logger = logging.getLogger(__name__)
 
 
@@ -106,7 +97,7 @@ class FileStore:
 
     def pending_exchanges(self) -> list[PendingExchange]:
         """Return all exchanges in progress, the newest last."""
-        return self._load(PENDING, decode_pending)
+        return self._load(PENDING, PendingExchange)
 
     def load_pending(self, fingerprint: str) -> PendingExchange | None:
         """Return the exchange in progress under this fingerprint, of any age."""
@@ -122,7 +113,7 @@ class FileStore:
 
     def cooldowns(self) -> list[Cooldown]:
         """Return all cooldowns, ended or not, the newest last."""
-        return self._load(COOLDOWN, decode_cooldown)
+        return self._load(COOLDOWN, Cooldown)
 
     def load_cooldown(self, fingerprint: str) -> Cooldown | None:
         """Return the last cooldown under this fingerprint, ended or not."""
@@ -131,7 +122,7 @@ class FileStore:
     def save_cooldown(self, cooldown: Cooldown) -> None:
         """Replace the stored cooldown of this fingerprint."""
         others = [c for c in self.cooldowns() if c.fingerprint != cooldown.fingerprint]
-        self._save(COOLDOWN, map(asdict, [*others, cooldown]))
+        self._save(COOLDOWN, [*others, cooldown])
 
     def delete_cooldowns(self) -> None:
         """Delete all cooldowns: they were for the credential that was just replaced."""
@@ -193,25 +184,25 @@ class FileStore:
 
     def _save_pending(self, exchanges: list[PendingExchange]) -> None:
         if exchanges:
-            self._save(PENDING, map(encode_pending, exchanges))
+            self._save(PENDING, exchanges)
         else:
             self._directory.remove(PENDING)
 
-    def _load(self, name: str, decode: Callable[[dict[str, object]], _Entry]) -> list[_Entry]:
+    def _load(self, name: str, kind: type[Entry]) -> list[Entry]:
         try:
             content = self._directory.read(name)
-            return [] if content is None else [decode(entry) for entry in decode_entries(content)]
+            return [] if content is None else decode_entries(kind, content)
         except StateCorrupted as error:
             _logger.warning("%s is ignored: %s", name, error)
         except (KeyError, TypeError, ValueError):
             _logger.warning("%s is ignored: it is damaged, or of another version", name)
         return []
 
-    def _save(self, name: str, entries: Iterable[Mapping[str, object]]) -> None:
-        self._directory.write_atomic(name, encode_entries([*entries][-MAX_ENTRIES:]))
+    def _save(self, name: str, entries: Sequence[Entry]) -> None:
+        self._directory.write_atomic(name, encode_entries(entries[-MAX_ENTRIES:]))
 
 
-def _find(entries: list[_Entry], fingerprint: str) -> _Entry | None:
+def _find(entries: list[Entry], fingerprint: str) -> Entry | None:
     return next((entry for entry in entries if entry.fingerprint == fingerprint), None)
 
 
