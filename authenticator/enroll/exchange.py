@@ -60,7 +60,6 @@ from authenticator.model import (
     PendingExchange,
     backoff,
 )
-from authenticator.tpm.device import DeviceAttestationKey
 from common import evidence
 from common.challenge import Challenge, decode_challenge
 from common.errors import ApiServerUnavailable, StartOver
@@ -185,7 +184,7 @@ class _Exchange:
             ek_certificates=endorsement_key.certificates,
             ak_public=attestation_key.public,
             ak_certificate=attestation_key.certificate,
-            ek_creation=_statement(attestation_key),
+            ek_creation=attestation_key.endorsement_creation,
         )
         key = issued_certificate.new_key()
         pkcs10 = build_pkcs10(
@@ -395,10 +394,3 @@ class _Exchange:
 
     def _is_challenge_old(self, pending: PendingExchange) -> bool:
         return self._age(pending.challenge_seen or 0) > CHALLENGE_TTL_SECONDS
-
-
-def _statement(key: DeviceAttestationKey) -> evidence.Statement | None:
-    if key.endorsement_creation is None:
-        return None
-    attest, signature = key.endorsement_creation
-    return evidence.Statement(attest=attest, signature=signature)

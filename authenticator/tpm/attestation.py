@@ -1,4 +1,4 @@
-"""Implements `device.Tpm` with the few TPM commands of `TpmCommands`.
+"""Implements `device.Tpm` with the few TPM commands of `esapi.TpmConnection`.
 
 Decides which key, policy and values a command gets. Between calls it remembers only which templates
 this TPM supports.
@@ -9,9 +9,9 @@ Source: TCG EK Credential Profile 2.5, section 2.2.1 and annex B; TPM 2.0 Part 1
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from authenticator.errors import (
     AttestationKeyUnavailable,
@@ -38,11 +38,15 @@ from authenticator.tpm.templates import (
     EndorsementTemplate,
     order_by_preference,
 )
+from common.evidence import Statement
 from common.tpm.attest import Attest
 from common.tpm.constants import BANKS, HASHES, PCR_COUNT
 from common.tpm.pcrs import PcrSelection
 from common.tpm.public import PublicArea
 from common.tpm.reader import StructureMalformed
+
+if TYPE_CHECKING:
+    from authenticator.tpm.esapi import TpmConnection
 
 _NV_FIRST: Final = 0x01C00000
 _TPM_RH_ENDORSEMENT: Final = bytes.fromhex("4000000b")
@@ -66,66 +70,11 @@ class LoadedKey:
     qualified_name: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RawQuote:
-    """A TPMS_ATTEST without size prefix and its TPMT_SIGNATURE."""
-
-    attest: bytes
-    signature: bytes
-
-
-class TpmCommands(Protocol):
-    """The TPM commands that an exchange needs. Each raises leaves of the error tree."""
-
-    def handles(self, first: int, last: int) -> tuple[int, ...]:
-        """Return the handles in use from `first` to `last`, ascending."""
-        ...
-
-    def persistent(self, handle: int) -> AbstractContextManager[LoadedKey | None]:
-        """Use the key at a persistent handle; None if there is no usable key."""
-        ...
-
-    def primary(self, template: PublicArea) -> AbstractContextManager[LoadedKey]:
-        """Create a primary key in the endorsement hierarchy, and flush it after use.
-
-        Raises `TemplateUnsupported`.
-        """
-        ...
-
-    def nv_contents(self, index: int) -> bytes:
-        """Return the contents of an NV index; empty if it cannot be read without a secret."""
-        ...
-
-    def activate(
-        self,
-        endorsement: LoadedKey,
-        template: EndorsementTemplate,
-        attestation: LoadedKey,
-        *,
-        credential_blob: bytes,
-        encrypted_secret: bytes,
-    ) -> bytes:
-        """Return the credential; raises CredentialNotForThisTpm."""
-        ...
-
-    def certify_creation(self, template: PublicArea, key: LoadedKey) -> RawQuote:
-        """Make a primary key again, and sign with `key` that the TPM made it."""
-        ...
-
-    def read_pcrs(self, selection: PcrSelection) -> Mapping[str, Mapping[int, bytes]]:
-        """Return the values of some of the selected PCRs; empty if no bank is allocated."""
-        ...
-
-    def quote(self, key: LoadedKey, selection: PcrSelection, extra_data: bytes) -> RawQuote:
-        """Sign the PCRs of the selection."""
-        ...
-
-
 class TpmAttestor:
     """`device.Tpm` on a TPM's commands."""
 
     def __init__(
-        self, commands: TpmCommands, key_type: KeyType, *, prefer_certified: bool = False
+        self, commands: "TpmConnection", key_type: KeyType, *, prefer_certified: bool = False
     ) -> None:
         """With `prefer_certified`, use the attestation key that a platform certified, if any."""
         self._commands = commands
@@ -238,12 +187,11 @@ class TpmAttestor:
         with self._own_attestation_key() as key:
             yield key, None
 
-    def _endorsement_creation(self, key: LoadedKey) -> tuple[bytes, bytes]:
+    def _endorsement_creation(self, key: LoadedKey) -> Statement:
         """Let the certified key state that its TPM made the endorsement key."""
         with self._endorsement_key() as (template, _):
             pass
-        statement = self._commands.certify_creation(template.public, key)
-        return statement.attest, statement.signature
+        return self._commands.certify_creation(template.public, key)
 
     def _certificate(self) -> bytes:
         """Return the certificate of the platform for an attestation key; empty without one."""

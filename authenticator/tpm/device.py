@@ -10,7 +10,10 @@ and none changes what is in the TPM already. Methods raise leaves of `authentica
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
+
+if TYPE_CHECKING:  # a cached credential needs no evidence
+    from common.evidence import Statement
 
 KeyType = Literal["auto", "rsa", "ecc"]
 """Which endorsement key to use; `auto`: the first with a certificate in the TPM, RSA first."""
@@ -41,8 +44,8 @@ class DeviceAttestationKey:
 
     public: bytes
     certificate: bytes | None = None
-    endorsement_creation: tuple[bytes, bytes] | None = None
-    """With a certificate: TPMS_ATTEST and TPMT_SIGNATURE, that the TPM made the endorsement key."""
+    endorsement_creation: "Statement | None" = None
+    """With a certificate: that the TPM made the endorsement key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

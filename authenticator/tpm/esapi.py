@@ -38,12 +38,13 @@ from authenticator.errors import (
 )
 from authenticator.model import Deadline
 from authenticator.tpm import response_codes
-from authenticator.tpm.attestation import LoadedKey, RawQuote, TemplateUnsupported, TpmAttestor
+from authenticator.tpm.attestation import LoadedKey, TemplateUnsupported, TpmAttestor
 from authenticator.tpm.bounded_calls import GRACE_SECONDS, BoundedCalls
 from authenticator.tpm.device import DEFAULT_TCTI, KeyType, Tpm
 from authenticator.tpm.open_errors import DeviceBusy, open_error
 from authenticator.tpm.templates import EndorsementTemplate
 from common.errors import AttestationError
+from common.evidence import Statement
 from common.tpm.pcrs import PcrSelection, encode_selection, parse_selection
 from common.tpm.public import PublicArea
 from common.tpm.reader import StructureMalformed
@@ -91,15 +92,18 @@ def open_tpm(
             f"the password of the endorsement hierarchy must have {_MAX_AUTH_BYTES} bytes at most:"
             " correct endorsementPasswordFile"
         )
-    connection = _Connection(tcti, endorsement_auth, deadline)
+    connection = TpmConnection(tcti, endorsement_auth, deadline)
     try:
         yield TpmAttestor(connection, key_type, prefer_certified=prefer_certified)
     finally:
         connection.close()
 
 
-class _Connection:
-    """Implements `TpmCommands` on one ESAPI context."""
+class TpmConnection:
+    """The TPM commands that an exchange needs, on one ESAPI context.
+
+    Each raises leaves of the error tree.
+    """
 
     def __init__(self, tcti: str, endorsement_auth: bytes, deadline: Deadline) -> None:
         self._calls = BoundedCalls(deadline, is_retryable=_is_retryable)
@@ -157,7 +161,10 @@ class _Connection:
 
     @contextmanager
     def primary(self, template: PublicArea) -> Iterator[LoadedKey]:
-        """Create a primary key in the endorsement hierarchy, and flush it after use."""
+        """Create a primary key in the endorsement hierarchy, and flush it after use.
+
+        Raises `TemplateUnsupported`.
+        """
         area, _ = TPM2B_PUBLIC.unmarshal(template.to_tpm2b())
         handle, public, *_ = self._command(
             "TPM2_CreatePrimary",
@@ -186,7 +193,7 @@ class _Connection:
         credential_blob: bytes,
         encrypted_secret: bytes,
     ) -> bytes:
-        """Return the secret that was wrapped for these two keys (TPM2_ActivateCredential)."""
+        """Return the secret that was wrapped for both keys. Raises `CredentialNotForThisTpm`."""
         blob = _structure(TPM2B_ID_OBJECT, credential_blob)
         secret = _structure(TPM2B_ENCRYPTED_SECRET, encrypted_secret)
         with self._endorsement_policy(template) as session:
@@ -204,7 +211,7 @@ class _Connection:
             )
         return bytes(credential)
 
-    def certify_creation(self, template: PublicArea, key: LoadedKey) -> RawQuote:
+    def certify_creation(self, template: PublicArea, key: LoadedKey) -> Statement:
         """Make a primary key again, and sign with `key` that the TPM made it."""
         area, _ = TPM2B_PUBLIC.unmarshal(template.to_tpm2b())
         handle, _, _, creation_hash, ticket = self._command(
@@ -223,10 +230,13 @@ class _Connection:
                     ticket,
                 ),
             )
-        return RawQuote(attest=bytes(attest), signature=signature.marshal())
+        return Statement(attest=bytes(attest), signature=signature.marshal())
 
     def read_pcrs(self, selection: PcrSelection) -> Mapping[str, Mapping[int, bytes]]:
-        """Return the values of as many of the selected PCRs as fit into one response."""
+        """Return the values of as many of the selected PCRs as fit into one response.
+
+        Empty if no bank is allocated.
+        """
         requested, _ = TPML_PCR_SELECTION.unmarshal(encode_selection(selection))
         _, returned, digests = self._command(
             "TPM2_PCR_Read", lambda: self._esapi.pcr_read(requested)
@@ -236,13 +246,13 @@ class _Connection:
             values.setdefault(bank, {})[index] = bytes(digest)
         return values
 
-    def quote(self, key: LoadedKey, selection: PcrSelection, extra_data: bytes) -> RawQuote:
+    def quote(self, key: LoadedKey, selection: PcrSelection, extra_data: bytes) -> Statement:
         """Sign the PCRs of the selection."""
         requested, _ = TPML_PCR_SELECTION.unmarshal(encode_selection(selection))
         attest, signature = self._command(
             "TPM2_Quote", lambda: self._esapi.quote(ESYS_TR(key.handle), requested, extra_data)
         )
-        return RawQuote(attest=bytes(attest), signature=signature.marshal())
+        return Statement(attest=bytes(attest), signature=signature.marshal())
 
     @contextmanager
     def _endorsement_policy(self, template: EndorsementTemplate) -> Iterator[ESYS_TR]:

@@ -84,38 +84,14 @@ class EndorsementTemplate:
 
 
 _RSA: Final = (
-    EndorsementTemplate(
-        name="L-1",
-        certificate_index=0x01C00002,
-        persistent_handle=0x81010001,
-    ),
-    EndorsementTemplate(
-        name="H-1",
-        certificate_index=0x01C00012,
-        persistent_handle=0x81010012,
-    ),
-    EndorsementTemplate(
-        name="H-6",
-        certificate_index=0x01C0001C,
-        persistent_handle=0x8101001C,
-    ),
+    EndorsementTemplate(name="L-1", certificate_index=0x01C00002, persistent_handle=0x81010001),
+    EndorsementTemplate(name="H-1", certificate_index=0x01C00012, persistent_handle=0x81010012),
+    EndorsementTemplate(name="H-6", certificate_index=0x01C0001C, persistent_handle=0x8101001C),
 )
 _ECC: Final = (
-    EndorsementTemplate(
-        name="L-2",
-        certificate_index=0x01C0000A,
-        persistent_handle=0x81010002,
-    ),
-    EndorsementTemplate(
-        name="H-2",
-        certificate_index=0x01C00014,
-        persistent_handle=0x81010014,
-    ),
-    EndorsementTemplate(
-        name="H-3",
-        certificate_index=0x01C00016,
-        persistent_handle=0x81010016,
-    ),
+    EndorsementTemplate(name="L-2", certificate_index=0x01C0000A, persistent_handle=0x81010002),
+    EndorsementTemplate(name="H-2", certificate_index=0x01C00014, persistent_handle=0x81010014),
+    EndorsementTemplate(name="H-3", certificate_index=0x01C00016, persistent_handle=0x81010016),
 )
 
 ENDORSEMENT_TEMPLATES: Final[Mapping[KeyType, tuple[EndorsementTemplate, ...]]] = MappingProxyType(
