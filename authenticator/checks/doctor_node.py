@@ -9,7 +9,7 @@ from authenticator.checks.doctor_check import CheckFailed, CheckSkipped, DoctorC
 from authenticator.config import bootstrap_credential
 from authenticator.enroll.serving import serving_directory
 from authenticator.errors import BootstrapCredentialUnusable
-from authenticator.model import ApiCredential, Deadline
+from authenticator.model import ApiCredential, CsrApi, Deadline
 from authenticator.state.credential import Freshness, freshness, rfc3339
 from authenticator.state.directory import StateDirectory
 from authenticator.state.store import FileStore
@@ -72,7 +72,8 @@ def _require_writable(path: Path) -> None:
 
 def check_tpm(context: DoctorContext) -> str:
     """Create the endorsement key and the attestation key."""
-    with context.open_tpm(context.required_settings(), _within(context, TPM_SECONDS)) as tpm:
+    deadline = Deadline(context.clock, TPM_SECONDS)
+    with context.open_tpm(context.required_settings(), deadline) as tpm:
         key = tpm.endorsement_key()
         tpm.attestation_key()
     return f"endorsement key with {len(key.certificates)} certificates, attestation key"
@@ -92,12 +93,8 @@ def check_bootstrap_credential(context: DoctorContext) -> str:
 
 def check_clock(context: DoctorContext) -> str:
     """Compare the clock with that of the API server."""
-    call = context.invocation()
     try:
-        probe = context.probe(
-            call.exec_info.server, _requester(context), _within(context, REQUEST_SECONDS)
-        )
-        server_time = probe.server_time()
+        server_time = _probe(context).server_time()
     except AttestationError as error:
         raise CheckSkipped(f"not checked: {error.message}") from error
     if server_time is None:
@@ -110,11 +107,7 @@ def check_clock(context: DoctorContext) -> str:
 
 def check_permission(context: DoctorContext) -> str:
     """Ask the API server whether the requester may create CSRs."""
-    call = context.invocation()
-    probe = context.probe(
-        call.exec_info.server, _requester(context), _within(context, REQUEST_SECONDS)
-    )
-    if not probe.can_create_csrs():
+    if not _probe(context).can_create_csrs():
         raise CheckFailed("this credential may not create CertificateSigningRequests")
     return "the API server accepts the credential, which may create CSRs"
 
@@ -161,14 +154,14 @@ def _last_run(path: Path, context: DoctorContext) -> dict[str, object] | None:
     return records[-1] if records else None
 
 
-def _requester(context: DoctorContext) -> ApiCredential:
-    """Return the credential with which the next call would make its requests."""
+def _probe(context: DoctorContext) -> CsrApi:
+    """Connect to the API server with the credential of the next call."""
     call = context.invocation()
     credential = call.matches(wiring.load_credential_from(call.settings.state_dir, context.clock))
+    requester: ApiCredential
     if credential is None or freshness(credential, context.clock.now()) is Freshness.EXPIRED:
-        return bootstrap_credential.find_bootstrap_credential(call.settings)[1]
-    return credential.key_pair
-
-
-def _within(context: DoctorContext, seconds: float) -> Deadline:
-    return Deadline(context.clock, seconds)
+        requester = bootstrap_credential.find_bootstrap_credential(call.settings)[1]
+    else:
+        requester = credential.key_pair
+    deadline = Deadline(context.clock, REQUEST_SECONDS)
+    return context.probe(call.exec_info.server, requester, deadline)
