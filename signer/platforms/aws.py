@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final
@@ -20,8 +21,9 @@ from signer.kube.transport.http_messages import HttpAnswer
 from signer.platforms.aws_api.aws_answers import element, error_of_code
 from signer.platforms.aws_api.aws_signature import AwsCredentials, signed_headers
 from signer.platforms.aws_api.aws_web_identity import WebIdentity, assume_role
-from signer.platforms.credentials import KeptCredentials, unusable
+from signer.platforms.credentials import KeptCredentials, read_credentials_file, unusable
 from signer.platforms.https import call
+from signer.platforms.platform import parse_provider_id
 from signer.policy.policy import PlatformRules
 
 _PROVIDER_ID: Final = re.compile(
@@ -30,6 +32,7 @@ _PROVIDER_ID: Final = re.compile(
 )
 """Cluster API Provider AWS: `aws:///<zone>/<instance ID>`. A zone is its region and a letter, or a
 suffix for a local or wavelength zone."""
+_parse: Final = partial(parse_provider_id, _PROVIDER_ID, "aws:///<zone>/<instance ID>")
 _KEY_TYPES: Final = ("rsa-2048", "ecc-sec-p384")
 _NO_SUCH_KEY: Final = frozenset(
     {"InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed", "UnsupportedOperation"}
@@ -80,21 +83,13 @@ class AwsAccount:
     ca_bundle: Path | None
 
 
-def _parse(provider_id: str) -> re.Match[str]:
-    matched = _PROVIDER_ID.fullmatch(provider_id)
-    if matched is None:
-        raise ValueError("not aws:///<zone>/<instance ID>")
-    return matched
-
-
 def read_account(path: Path) -> AwsAccount:
-    """Read the file for each query, so that rotated credentials are used at once."""
+    """Read the account of a credentials file."""
     parser = configparser.RawConfigParser()
+    content = read_credentials_file(path)
     try:
-        parser.read_string(path.read_text(encoding="utf-8"))
+        parser.read_string(content.decode())
         section = parser[_SECTION]
-    except OSError as error:
-        raise unusable(f"{path}: {error.strerror}") from error
     except (configparser.Error, UnicodeDecodeError, KeyError) as error:
         # The parser's message may quote a line, and so a secret.
         raise unusable(f"{path}: must have [default] ({type(error).__name__})") from None

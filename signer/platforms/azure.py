@@ -12,15 +12,22 @@ import json
 import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from signer.errors import PlatformQueryFailed
 from signer.kube.transport.http_messages import HttpAnswer
-from signer.platforms.credentials import KeptCredentials, TemporaryCredentials, read_token, unusable
-from signer.platforms.https import call
+from signer.platforms.credentials import (
+    KeptCredentials,
+    TemporaryCredentials,
+    read_credentials_file,
+    read_token,
+    unusable,
+)
+from signer.platforms.https import UNEXPECTED_JSON, call, describe, invalid_answer, refused
+from signer.platforms.platform import parse_provider_id
 from signer.policy.policy import PlatformRules
 
 _UUID: Final = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -32,6 +39,9 @@ _PROVIDER_ID: Final = re.compile(
     re.ASCII,
 )
 """Cluster API Provider Azure: `azure://<resource ID>`, of a virtual machine or of one in a set."""
+_parse: Final = partial(
+    parse_provider_id, _PROVIDER_ID, "azure:// and the resource ID of a virtual machine"
+)
 _VM_ID: Final = re.compile(_UUID, re.IGNORECASE)
 _API_VERSION: Final = "2024-07-01"
 _HOST: Final = re.compile(r"[A-Za-z0-9.-]+(?::[0-9]{1,5})?")
@@ -39,8 +49,6 @@ _ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer
 _REQUIRED: Final = frozenset({"tenantId", "clientId"})
 _SECRETS: Final = frozenset({"clientSecret", "federatedTokenFile"})
 _OPTIONAL: Final = frozenset({"authorityHost", "resourceManagerHost", "caFile"})
-_UNEXPECTED_JSON: Final = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
-"""What reading JSON of another form raises. Values may have any type and any depth."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,19 +89,11 @@ class Azure:
         return read_answer(call("GET", url, headers, None, account.ca_file), resource)
 
 
-def _parse(provider_id: str) -> re.Match[str]:
-    matched = _PROVIDER_ID.fullmatch(provider_id)
-    if matched is None:
-        raise ValueError("not azure:// and the resource ID of a virtual machine")
-    return matched
-
-
 def read_account(path: Path) -> AzureAccount:
-    """Read the file for each query, so that rotated credentials are used at once."""
+    """Read the account of a credentials file."""
+    content = read_credentials_file(path)
     try:
-        fields = json.loads(path.read_bytes())
-    except OSError as error:
-        raise unusable(f"{path}: {error.strerror}") from error
+        fields = json.loads(content)
     except (ValueError, RecursionError):
         fields = None
     if not _is_account(fields):
@@ -144,7 +144,7 @@ def _log_in(account: AzureAccount) -> TemporaryCredentials[str]:
     begun = datetime.now(UTC)
     answer = call("POST", url, headers, urlencode(parameters).encode(), account.ca_file)
     if answer.status != HTTPStatus.OK:
-        raise unusable(_error_of(answer))
+        raise unusable(describe(answer))
     return read_session(answer, begun)
 
 
@@ -156,9 +156,9 @@ def read_session(answer: HttpAnswer, begun: datetime) -> TemporaryCredentials[st
         if fields["token_type"] != "Bearer" or not (isinstance(token, str) and token.isascii()):  # noqa: S105 - the type, not the token
             raise ValueError("the answer must have an ASCII token of type Bearer")
         return TemporaryCredentials(token, begun + timedelta(seconds=int(seconds)))
-    except (*_UNEXPECTED_JSON, OverflowError) as error:
+    except (*UNEXPECTED_JSON, OverflowError) as error:
         # The content has the token, so only the type of the error is quoted.
-        raise _invalid_answer(type(error).__name__) from None
+        raise invalid_answer(type(error).__name__) from None
 
 
 def read_answer(answer: HttpAnswer, resource: str) -> str | None:
@@ -169,20 +169,12 @@ def read_answer(answer: HttpAnswer, resource: str) -> str | None:
     if answer.status == HTTPStatus.NOT_FOUND:
         return None
     if answer.status != HTTPStatus.OK:
-        raise PlatformQueryFailed("the platform refuses the query", detail=_error_of(answer))
+        raise refused(describe(answer))
     try:
         machine = json.loads(answer.content)
         given, vm_id = machine["id"].lower(), machine["properties"]["vmId"]
         if given != resource.lower() or _VM_ID.fullmatch(vm_id) is None:
             raise ValueError("the answer must have the resource ID of the query, and a UUID")
-    except _UNEXPECTED_JSON as error:
-        raise _invalid_answer(repr(error)[:500]) from error
+    except UNEXPECTED_JSON as error:
+        raise invalid_answer(repr(error)) from error
     return str(vm_id.lower())
-
-
-def _error_of(answer: HttpAnswer) -> str:
-    return f"HTTP status {answer.status}: {answer.content[:300]!r}"
-
-
-def _invalid_answer(detail: str) -> PlatformQueryFailed:
-    return PlatformQueryFailed("the answer of the platform cannot be read", detail=detail)

@@ -54,18 +54,20 @@ class KeptCredentials(Generic[_Identity, _Credentials]):
         return session.credentials
 
 
-def read_token(path: Path) -> str:
-    """Read the token for each call, because the kubelet renews it."""
+def read_credentials_file(path: Path) -> bytes:
+    """Read a file for each query, so that rotated credentials are used at once."""
     try:
-        with path.open(encoding="ascii") as file:
-            token = file.read(_MAX_TOKEN + 1).strip()
+        return path.read_bytes()
     except OSError as error:
         raise unusable(f"{path}: {error.strerror}") from error
-    except UnicodeDecodeError:
-        token = ""
-    if not token or len(token) > _MAX_TOKEN:
+
+
+def read_token(path: Path) -> str:
+    """Read the token for each call, because the kubelet renews it."""
+    token = read_credentials_file(path).strip()
+    if not token or not token.isascii() or len(token) > _MAX_TOKEN:
         raise unusable(f"{path}: must be a token of at most {_MAX_TOKEN} characters")
-    return token
+    return token.decode()
 
 
 def unusable(detail: str) -> PlatformQueryFailed:

@@ -7,7 +7,7 @@ reference, and never run against the real service.
 import json
 import re
 from collections.abc import Callable, Collection, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, cast
@@ -25,8 +25,16 @@ from google.oauth2 import service_account
 
 from signer.errors import PlatformQueryFailed, PlatformUnavailable
 from signer.kube.transport.http_messages import HttpAnswer
-from signer.platforms.credentials import unusable
-from signer.platforms.https import call
+from signer.platforms.credentials import read_credentials_file, unusable
+from signer.platforms.https import (
+    UNEXPECTED_JSON,
+    call,
+    describe,
+    invalid_answer,
+    overloaded,
+    refused,
+)
+from signer.platforms.platform import parse_provider_id
 from signer.policy.policy import PlatformRules
 
 _PROVIDER_ID: Final = re.compile(
@@ -34,6 +42,7 @@ _PROVIDER_ID: Final = re.compile(
     r"/(?P<zone>[a-z]+-[a-z]+[0-9]{1,2}-[a-z])/(?P<name>[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?)"
 )
 """Cluster API Provider GCP: `gce://<project>/<zone>/<name>`. An old project has a domain."""
+_parse: Final = partial(parse_provider_id, _PROVIDER_ID, "gce://<project>/<zone>/<name>")
 _SCOPE: Final = "https://www.googleapis.com/auth/compute.readonly"
 _EXTERNAL: Final = "external_account"
 """Workload identity federation: another issuer signs a token, and a file or a URL gives it."""
@@ -42,9 +51,6 @@ _KEYS: Final = ("encryptionKey", "eccP256EncryptionKey")
 """The endorsement keys; the signing keys are attestation keys of Google."""
 _OVERLOAD: Final = frozenset({"rateLimitExceeded", "userRateLimitExceeded", "quotaExceeded"})
 """Reasons of errors with status 403 that are no refusal."""
-_UNEXPECTED_JSON: Final = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
-"""What reading JSON of another form raises. Values may have any type and any depth."""
-
 
 Credentials = service_account.Credentials | identity_pool.Credentials
 
@@ -105,20 +111,12 @@ class _Response(Response):
         return self._answer.content
 
 
-def _parse(provider_id: str) -> re.Match[str]:
-    matched = _PROVIDER_ID.fullmatch(provider_id)
-    if matched is None:
-        raise ValueError("not gce://<project>/<zone>/<name>")
-    return matched
-
-
 def read_credentials(path: Path) -> Credentials:
-    """Read the file for each query, so that rotated credentials are used at once."""
+    """Read the account of a credentials file."""
+    content = read_credentials_file(path)
     try:
-        return parse_credentials(path.read_bytes())
-    except OSError as error:
-        raise unusable(f"{path}: {error.strerror}") from error
-    except (*_UNEXPECTED_JSON, UnsupportedAlgorithm, GoogleAuthError) as error:
+        return parse_credentials(content)
+    except (*UNEXPECTED_JSON, UnsupportedAlgorithm, GoogleAuthError) as error:
         # The message may quote the key.
         problem = "must be the JSON key of a service account, or an external account"
         raise unusable(f"{path}: {problem} ({type(error).__name__})") from None
@@ -156,9 +154,8 @@ def read_answer(answer: HttpAnswer) -> Collection[bytes]:
         raise _error(answer)
     try:
         return _read_identity(json.loads(answer.content))
-    except (*_UNEXPECTED_JSON, UnsupportedAlgorithm) as error:
-        message = "the answer of the platform cannot be read"
-        raise PlatformQueryFailed(message, detail=repr(error)[:500]) from error
+    except (*UNEXPECTED_JSON, UnsupportedAlgorithm) as error:
+        raise invalid_answer(repr(error)) from error
 
 
 def _read_identity(identity: dict[str, Any]) -> Collection[bytes]:
@@ -173,15 +170,14 @@ def _read_key(pem: str) -> bytes:
 
 
 def _error(answer: HttpAnswer) -> PlatformUnavailable | PlatformQueryFailed:
-    detail = f"HTTP status {answer.status}: {answer.content[:300]!r}"
     if answer.status == HTTPStatus.FORBIDDEN and _OVERLOAD & set(_reasons(answer.content)):
-        return PlatformUnavailable("the platform does not answer queries now", detail=detail)
-    return PlatformQueryFailed("the platform refuses the query", detail=detail)
+        return overloaded(describe(answer))
+    return refused(describe(answer))
 
 
 def _reasons(content: bytes) -> Collection[str]:
     """Return the reasons of an error; none if it cannot be read."""
     try:
         return [str(error["reason"]) for error in json.loads(content)["error"]["errors"]]
-    except _UNEXPECTED_JSON:
+    except UNEXPECTED_JSON:
         return []

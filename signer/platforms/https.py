@@ -17,6 +17,8 @@ from signer.kube.transport.http_messages import HttpAnswer, HttpRequest
 
 ANSWER_SECONDS: Final = 3.0
 """For one whole answer. A query of AWS or Google Cloud has at most three."""
+UNEXPECTED_JSON: Final = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+"""What reading JSON of another form raises. Values may have any type and any depth."""
 _HTTPS_PORT: Final = 443
 _MAX_ANSWER: Final = 64 << 10
 """Bytes. Two endorsement keys with their certificates have 10 KiB."""
@@ -42,18 +44,37 @@ def call(
 
     """
     answer = send(method, url, headers, body, ca_file)
+    raise_if_outage(answer)
+    return answer
+
+
+def raise_if_outage(answer: HttpAnswer) -> None:
+    """Raise `PlatformUnavailable` for too many requests (429) and an outage (5xx)."""
     if (
         answer.status == HTTPStatus.TOO_MANY_REQUESTS
         or answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR
     ):
-        raise outage(answer)
-    return answer
+        raise overloaded(describe(answer))
 
 
-def outage(answer: HttpAnswer) -> PlatformUnavailable:
+def describe(answer: HttpAnswer) -> str:
+    """Describe an answer that has no secret, for the log."""
+    return f"HTTP status {answer.status}: {answer.content[:300]!r}"
+
+
+def overloaded(detail: str) -> PlatformUnavailable:
     """Return the error for an answer that says that the platform cannot answer now."""
-    detail = f"HTTP status {answer.status}: {answer.content[:300]!r}"
     return PlatformUnavailable("the platform does not answer queries now", detail=detail)
+
+
+def refused(detail: str) -> PlatformQueryFailed:
+    """Return the error for an answer that refuses the query."""
+    return PlatformQueryFailed("the platform refuses the query", detail=detail)
+
+
+def invalid_answer(detail: str) -> PlatformQueryFailed:
+    """Return the error for an answer that has not the form of the API."""
+    return PlatformQueryFailed("the answer of the platform cannot be read", detail=detail[:500])
 
 
 def send(  # noqa: PLR0913 - the parts of a request, and its limits

@@ -1,5 +1,6 @@
 """What a platform has to do: the protocol of the entry points in `node_attestation.platforms`."""
 
+import re
 from collections.abc import Callable, Collection
 from typing import Protocol, runtime_checkable
 
@@ -53,3 +54,11 @@ class VmPlatform(Protocol):
 
 PlatformFactory = Callable[[PlatformRules], Platform | VmPlatform]
 """Makes a platform for each query, from the rules of a policy. Reads no file."""
+
+
+def parse_provider_id(pattern: re.Pattern[str], form: str, provider_id: str) -> re.Match[str]:
+    """Return the parts of a provider ID. Raises `ValueError` if it is of another form."""
+    matched = pattern.fullmatch(provider_id)
+    if matched is None:
+        raise ValueError(f"not {form}")
+    return matched

@@ -246,7 +246,9 @@ class PlatformQueries:
             state.busy[account] -= 1
             answer = _LastAnswer(at=now, given=given, given_at=now, failure=failure)
             known = state.answers.get(instance)
-            if known is not None and failure is not None and not _is_refusal(failure):
+            # A refusal says that the platform answered, and that the policy refuses the answer.
+            refusal = failure is not None and failure.error is PlatformLocationNotAllowed
+            if known is not None and failure is not None and not refusal:
                 # A query about another key, which anyone may cause, discards no answer.
                 answer = replace(known, at=now, failure=failure)
             state.answers[instance] = answer
@@ -272,11 +274,6 @@ def _names(keys: Collection[bytes]) -> frozenset[str]:
     except (InvalidKey, UnsupportedAlgorithm, ValueError) as error:
         message = "the platform gives an endorsement key that cannot be read"
         raise PlatformQueryFailed(message, detail=str(error)) from error
-
-
-def _is_refusal(failure: _Failure) -> bool:
-    """Return whether the platform answered, and the policy refuses the answer."""
-    return failure.error is PlatformLocationNotAllowed
 
 
 def _fields(instance: _Instance) -> dict[str, object]:

@@ -14,6 +14,7 @@ import base64
 import re
 import time
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509 import InvalidVersion, load_der_x509_certificate
 
 from signer.errors import PlatformLocationNotAllowed, PlatformQueryFailed
+from signer.platforms.https import invalid_answer
+from signer.platforms.platform import parse_provider_id
 from signer.platforms.vsphere_api.vsphere_inventory import (
     ManagedObjectReference,
     Properties,
@@ -37,7 +40,6 @@ from signer.platforms.vsphere_api.vsphere_session import (
     QUERY_SECONDS,
     VcenterSession,
     VcenterSessions,
-    invalid_answer,
 )
 from signer.policy.policy import PlatformRules
 
@@ -45,6 +47,7 @@ _PROVIDER_ID: Final = re.compile(
     r"vsphere://(?P<uuid>[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"
 )
 """Cluster API Provider vSphere: `vsphere://<BIOS UUID>`."""
+_parse: Final = partial(parse_provider_id, _PROVIDER_ID, "vsphere://<BIOS UUID>")
 _SEARCH_INDEX: Final = "SearchIndex/SearchIndex"
 _PROPERTY_COLLECTOR: Final = "PropertyCollector/propertyCollector"
 """The IDs of these two and of the session manager are the same in each vCenter Server."""
@@ -70,7 +73,7 @@ class Vsphere:
 
         VMs outside of the allowed locations do not count: their owners may copy the UUID.
         """
-        uuid = _parse(provider_id)
+        uuid = _parse(provider_id)["uuid"]
         until = time.monotonic() + QUERY_SECONDS
         session = _SESSIONS.of(self._credentials_file)
         search = {"uuid": uuid, "vmSearch": True, "instanceUuid": False}
@@ -113,13 +116,6 @@ def _read(session: VcenterSession, query: object, until: float) -> VcenterInvent
     return read_inventory(
         session.invoke(f"{_PROPERTY_COLLECTOR}/RetrievePropertiesEx", query, until)
     )
-
-
-def _parse(provider_id: str) -> str:
-    matched = _PROVIDER_ID.fullmatch(provider_id)
-    if matched is None:
-        raise ValueError("not vsphere://<BIOS UUID>")
-    return matched["uuid"]
 
 
 def read_keys(machine: Properties, uuid: str) -> Collection[bytes]:

@@ -8,6 +8,7 @@ from typing import Final
 
 from signer.errors import PlatformQueryFailed, PlatformUnavailable
 from signer.kube.transport.http_messages import HttpAnswer
+from signer.platforms.https import invalid_answer, overloaded, refused
 
 _MAX_TEXT: Final = 16 << 10
 """AWS states no limit for a session token. One of a role has about 1 KiB."""
@@ -27,8 +28,7 @@ def element(answer: HttpAnswer, name: str) -> str:
     pattern = rf"<{name}>([^<>&]{{1,{_MAX_TEXT}}})</{name}>"
     found = re.findall(pattern.encode(), answer.content)
     if len(found) != 1:
-        detail = f"HTTP status {answer.status}, not one element {name}"
-        raise PlatformQueryFailed("the answer of the platform cannot be read", detail=detail)
+        raise invalid_answer(f"HTTP status {answer.status}, not one element {name}")
     # AWS may break base64 into lines.
     return b"".join(found[0].split()).decode("ascii", errors="replace")
 
@@ -36,6 +36,5 @@ def element(answer: HttpAnswer, name: str) -> str:
 def error_of_code(status: int, code: str) -> PlatformUnavailable | PlatformQueryFailed:
     """Return the error for an answer with an error code."""
     if code in _OVERLOAD or code == _IDENTITY_PROVIDER_DOWN:
-        return PlatformUnavailable("the platform does not answer queries now", detail=code)
-    detail = f"HTTP status {status}, {code}"
-    return PlatformQueryFailed("the platform refuses the query", detail=detail)
+        return overloaded(code)
+    return refused(f"HTTP status {status}, {code}")

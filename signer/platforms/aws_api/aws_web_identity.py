@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlencode
 
-from signer.errors import PlatformQueryFailed
 from signer.platforms.aws_api.aws_answers import element, error_of_code
 from signer.platforms.aws_api.aws_signature import AwsCredentials
 from signer.platforms.credentials import TemporaryCredentials, read_token
-from signer.platforms.https import call
+from signer.platforms.https import call, invalid_answer
 
 _TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?Z")
 _SESSION_NAME: Final = "node-attestation-signer"
@@ -51,20 +50,13 @@ def assume_role(
     if answer.status != HTTPStatus.OK:
         raise error_of_code(answer.status, element(answer, "Code"))
     expiration = element(answer, "Expiration")
-    if not _TIME.fullmatch(expiration):
-        raise _invalid_expiration()
     try:
-        expires_at = datetime.fromisoformat(expiration).astimezone(UTC)
+        moment = datetime.fromisoformat(expiration if _TIME.fullmatch(expiration) else "")
     except ValueError as error:
-        raise _invalid_expiration() from error
+        raise invalid_answer("Expiration is no time") from error
     credentials = AwsCredentials(
         access_key_id=element(answer, "AccessKeyId"),
         secret_access_key=element(answer, "SecretAccessKey"),
         session_token=element(answer, "SessionToken"),
     )
-    return TemporaryCredentials(credentials, expires_at)
-
-
-def _invalid_expiration() -> PlatformQueryFailed:
-    message = "the answer of the platform cannot be read"
-    return PlatformQueryFailed(message, detail="Expiration is no time")
+    return TemporaryCredentials(credentials, moment.astimezone(UTC))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from signer.errors import PlatformQueryFailed
-from signer.platforms.vsphere_api.vsphere_session import invalid_answer
+from signer.platforms.https import invalid_answer
 
 _MAX_MACHINES: Final = 500
 """VMs with one BIOS UUID. About 1 KiB each says where they are."""

@@ -16,8 +16,16 @@ from typing import Any, Final, NamedTuple
 
 from signer.errors import PlatformQueryFailed, PlatformUnavailable
 from signer.kube.transport.http_messages import HttpAnswer
-from signer.platforms.credentials import unusable
-from signer.platforms.https import ANSWER_SECONDS, outage, send
+from signer.platforms.credentials import read_credentials_file, unusable
+from signer.platforms.https import (
+    ANSWER_SECONDS,
+    describe,
+    invalid_answer,
+    overloaded,
+    raise_if_outage,
+    refused,
+    send,
+)
 
 QUERY_SECONDS: Final = 10.0
 """For all requests of one query, with the wait for a login on another thread."""
@@ -82,9 +90,7 @@ class VcenterSession:
             token = self._log_in(token, until)
             return self._call(method, parameters, token, until)
         except _Fault as error:
-            raise PlatformQueryFailed(
-                "the platform refuses the query", detail=str(error)
-            ) from error
+            raise refused(str(error)) from error
 
     def log_out(self) -> None:
         """End the session, if there is one. Without success, vCenter ends it when it is idle."""
@@ -132,8 +138,7 @@ class VcenterSession:
         if answer.status == HTTPStatus.NO_CONTENT:
             return None
         if answer.status != HTTPStatus.OK:
-            detail = f"HTTP status {answer.status}: {answer.content[:300]!r}"
-            raise PlatformQueryFailed("the platform refuses the query", detail=detail)
+            raise refused(describe(answer))
         try:
             return json.loads(answer.content)
         except (ValueError, RecursionError) as error:
@@ -170,10 +175,7 @@ class VcenterSessions:
 
     def of(self, path: Path) -> VcenterSession:
         """Read the file, and return its session. End the session of the content before."""
-        try:
-            content = path.read_bytes()
-        except OSError as error:
-            raise unusable(f"{path}: {error.strerror}") from error
+        content = read_credentials_file(path)
         with self._lock:
             known = self._sessions.get(path)
             if known is not None and known.content == content:
@@ -183,11 +185,6 @@ class VcenterSessions:
         if known is not None:
             known.session.log_out()
         return session
-
-
-def invalid_answer(detail: str) -> PlatformQueryFailed:
-    """Return the error for an answer that has not the form of the API."""
-    return PlatformQueryFailed("the answer of the platform cannot be read", detail=detail[:500])
 
 
 def _read_account(path: Path, content: bytes) -> _Account:
@@ -228,10 +225,6 @@ def _raise_for_fault(answer: HttpAnswer) -> None:
         try:
             type_name = json.loads(answer.content)["_typeName"]
         except (ValueError, TypeError, KeyError, RecursionError):
-            raise outage(answer) from None
+            raise overloaded(describe(answer)) from None
         raise _Fault(str(type_name), answer)
-    if (
-        answer.status == HTTPStatus.TOO_MANY_REQUESTS
-        or answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR
-    ):
-        raise outage(answer)
+    raise_if_outage(answer)
