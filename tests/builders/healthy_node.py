@@ -19,6 +19,7 @@ from authenticator.state.store import FileStore
 from authenticator.tpm.device import Tpm
 from common.errors import AttestationError
 from tests.builders import credentials
+from tests.builders.kubeconfigs import kubeconfig
 from tests.fakes.clock import FakeClock
 from tests.fakes.tpm import FakeTpm
 
@@ -84,12 +85,7 @@ class HealthyNode:
 
     def kubeconfig(self, user: dict[str, Any]) -> dict[str, Any]:
         """Return a kubeconfig with this user."""
-        return {
-            "clusters": [{"name": "c", "cluster": {"server": "https://a"}}],
-            "users": [{"name": "u", "user": user}],
-            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-            "current-context": "x",
-        }
+        return kubeconfig(user, {"server": "https://a"})
 
     def write(self, name: str, content: object) -> None:
         """Write a file below the root of the machine."""

@@ -101,6 +101,12 @@ class FakeNode:
         self.cluster_ca = self.cluster.authority()
         self._names = (f"{n:032x}" for n in itertools.count(1))
 
+    @property
+    def cached(self) -> Credential:
+        """Return the stored credential of a node that has one."""
+        assert self.store.credential is not None
+        return self.store.credential
+
     def exec_info(self) -> bytes:
         """Return KUBERNETES_EXEC_INFO of the kubelet's call."""
         ca = self.cluster_ca if self.ca is None else self.ca

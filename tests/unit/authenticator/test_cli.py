@@ -25,7 +25,7 @@ import pytest
 from authenticator.model import KeyPair
 from authenticator.state.credential import STALE_EXPIRATION_SECONDS, Credential, encode
 from authenticator.state.store import REPEAT_CALL_SECONDS
-from tests.builders import credentials
+from tests.builders import credentials, kubeconfigs
 from tests.harness import forked_program
 from tests.harness.pki import Authority, ec_key
 from tests.harness.process import wait_until
@@ -52,12 +52,10 @@ class Node:
 
     @property
     def state(self) -> Path:
-        """The state directory."""
         return self.directory / "state"
 
     @property
     def exec_info(self) -> bytes:
-        """KUBERNETES_EXEC_INFO."""
         config = {
             "nodeName": "worker-1",
             "providerID": "test:///1",
@@ -99,7 +97,6 @@ class Node:
         )
 
     def call(self, *arguments: str, exec_info: bool = True) -> subprocess.CompletedProcess[str]:
-        """Call the full program."""
         environment = self.environment(exec_info=exec_info)
         return forked_program.call(*arguments, environment=environment, seconds=PROMPT_SECONDS)
 
@@ -141,12 +138,10 @@ class Node:
 
 @pytest.fixture
 def node(tmp_path: Path) -> Node:
-    """Return a node."""
     return Node(tmp_path)
 
 
 def expires_in(result: subprocess.CompletedProcess[str]) -> float:
-    """Return the seconds until the printed credential expires."""
     text = json.loads(result.stdout)["status"]["expirationTimestamp"]
     moment = datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
     return moment.timestamp() - time.time()
@@ -181,14 +176,12 @@ def test_failed_renewal_starts_a_cooldown(node: Node) -> None:
 
 @contextlib.contextmanager
 def log_on_a_full_disk() -> Iterator[int]:
-    """Yield a descriptor of a full disk."""
     with Path("/dev/full").open("wb") as full:
         yield full.fileno()
 
 
 @contextlib.contextmanager
 def log_without_reader() -> Iterator[int]:
-    """Yield a pipe whose reading end is closed."""
     reader, writer = os.pipe()
     os.close(reader)
     try:
@@ -362,17 +355,8 @@ def test_damaged_credential_is_logged_and_not_served(node: Node) -> None:
 
 
 def test_missing_tpm_is_an_error_of_one_line(node: Node) -> None:
-    (node.directory / "bootstrap.conf").write_text(
-        json.dumps(
-            {
-                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-                "clusters": [{"name": "c", "cluster": {}}],
-                "users": [{"name": "u", "user": {"token": "a.b"}}],
-                "current-context": "x",
-            }
-        ),
-        encoding="utf-8",
-    )
+    bootstrap = node.directory / "bootstrap.conf"
+    bootstrap.write_text(json.dumps(kubeconfigs.kubeconfig()), encoding="utf-8")
     result = node.call()
     assert result.returncode == 1
     assert "TpmUnavailable" in one_line(result)
@@ -497,7 +481,6 @@ def test_doctor_runs_every_check(node: Node) -> None:
 
 
 def kubeconfig(node: Node, **settings: object) -> Path:
-    """Write the kubeconfig of the kubelet, with these settings changed."""
     cluster = json.loads(node.exec_info)["spec"]["cluster"]
     config = {**cluster.pop("config"), **settings}
     extension = {"name": "client.authentication.k8s.io/exec", "extension": config}
@@ -507,12 +490,7 @@ def kubeconfig(node: Node, **settings: object) -> Path:
         "interactiveMode": "Never",
         "provideClusterInfo": True,
     }
-    document = {
-        "clusters": [{"name": "c", "cluster": {**cluster, "extensions": [extension]}}],
-        "users": [{"name": "u", "user": {"exec": stanza}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "x",
-    }
+    document = kubeconfigs.kubeconfig({"exec": stanza}, {**cluster, "extensions": [extension]})
     path = node.directory / "kubelet.conf"
     path.write_text(json.dumps(document), encoding="utf-8")
     return path
@@ -542,7 +520,7 @@ def test_doctor_before_a_join_checks_flags_and_bootstrap_kubeconfig(node: Node) 
     """Six checks were skipped, and flags were ignored."""
     bootstrap = kubeconfig(node).rename(node.directory / "bootstrap.conf")
     document = json.loads(bootstrap.read_text())
-    document["users"][0]["user"] = {"token": "abcdef.0123456789abcdef"}
+    document["users"][0]["user"] = kubeconfigs.TOKEN
     bootstrap.write_text(json.dumps(document))
     arguments = [
         f"--kubeconfig={node.directory}/kubelet.conf",

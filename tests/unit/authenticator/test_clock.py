@@ -10,7 +10,6 @@ from tests.fakes.clock import FakeClock
 
 @pytest.fixture(params=[FakeClock, SystemClock])
 def clock(request: pytest.FixtureRequest) -> Clock:
-    """Return each kind of clock."""
     factory: Clock = request.param()
     return factory
 

@@ -18,6 +18,7 @@ from authenticator.model import Cooldown
 from authenticator.state.directory import StateDirectory
 from authenticator.state.store import FileStore
 from tests.builders import credentials
+from tests.builders.kubeconfigs import kubeconfig
 
 SLOW = {"cryptography", "requests", "urllib3", "tpm2_pytss", "ssl"}
 REPORT = """
@@ -35,17 +36,7 @@ sys.exit(cli.main())
 def test_call_in_a_cooldown_loads_no_slow_library(tmp_path: Path) -> None:
     """Issue 11, point 30: 340 ms of CPU for each call, 40 % of it for `cryptography`."""
     bootstrap = tmp_path / "bootstrap.conf"
-    bootstrap.write_text(
-        json.dumps(
-            {
-                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-                "clusters": [{"name": "c", "cluster": {}}],
-                "users": [{"name": "u", "user": {"token": "a.b"}}],
-                "current-context": "x",
-            }
-        ),
-        encoding="utf-8",
-    )
+    bootstrap.write_text(json.dumps(kubeconfig()), encoding="utf-8")
     clock = SystemClock()
     cooldown = Cooldown(
         boot_id=clock.boot_id(),

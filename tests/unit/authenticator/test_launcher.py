@@ -11,7 +11,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,21 +49,17 @@ class Call:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """Return the arguments of the exec stanza."""
         return (f"--state-dir={self.directory}",)
 
     def store(self, credential: Credential) -> None:
-        """Store a credential in the cache."""
         credentials.write_private(self.directory / "credential.pem", encode(credential))
 
     def fresh(self) -> Credential:
-        """Return a new credential for this call."""
         return credentials.make(int(time.time()) - 10, arguments=self.arguments)
 
     def run(
         self, *more: str, exec_info: bytes | None = credentials.EXEC_INFO
     ) -> subprocess.CompletedProcess[bytes]:
-        """Run the program."""
         environment = {os.fsencode(k): os.fsencode(v) for k, v in os.environ.items()}
         if exec_info is not None:
             environment[b"KUBERNETES_EXEC_INFO"] = exec_info
@@ -78,7 +74,6 @@ class Call:
 
 @pytest.fixture
 def call(tmp_path: Path) -> Call:
-    """Return a call with a new state directory."""
     directory = tmp_path / "state"
     directory.mkdir(mode=0o700)
     return Call(directory)
@@ -93,6 +88,14 @@ def launched(call: Call) -> Call:
     for program in alone.parent.glob(f"{alone.name}*"):
         program.chmod(0o755)
     return Call(call.directory, alone)
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[int]:
+    """Return the descriptor of a state directory."""
+    descriptor = launcher.open_state_directory(str(tmp_path))
+    yield descriptor
+    os.close(descriptor)
 
 
 def served(result: subprocess.CompletedProcess[bytes], credential: Credential) -> bool:
@@ -322,12 +325,6 @@ def test_credential_at_its_end_is_left_to_the_full_program(left: float) -> None:
         launcher.render(encode(credential), CALL_A, credential.not_after - left)
 
 
-def test_credential_from_the_future_is_left_to_the_full_program(launched: Call) -> None:
-    tomorrow = int(time.time()) + credentials.DAY
-    launched.store(credentials.make(tomorrow, arguments=launched.arguments))
-    assert left_to_the_full_program(launched.run())
-
-
 def spoil_byte(path: Path) -> None:
     """Change one bit in the key."""
     content = bytearray(path.read_bytes())
@@ -336,7 +333,6 @@ def spoil_byte(path: Path) -> None:
 
 
 def replace_by_link(path: Path) -> None:
-    """Move the file, and replace it by a link."""
     path.symlink_to(path.rename(path.with_suffix(".elsewhere")))
 
 
@@ -347,7 +343,6 @@ def replace_by_pipe(path: Path) -> None:
 
 
 def replace_by_directory(path: Path) -> None:
-    """Replace the file by a directory."""
     path.unlink()
     path.mkdir(mode=0o700)
 
@@ -374,28 +369,20 @@ def test_damaged_or_unsafe_file_is_not_served(launched: Call, spoiler: str) -> N
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o620, 0o610, 0o604, 0o602, 0o601])
-def test_file_is_read_only_when_it_is_private(tmp_path: Path, mode: int) -> None:
+def test_file_is_read_only_when_it_is_private(opened: int, tmp_path: Path, mode: int) -> None:
     credentials.write_private(tmp_path / "x", b"content")
-    directory = launcher.open_state_directory(str(tmp_path))
-    try:
-        assert launcher.read_private(directory, "x") == b"content"
-        (tmp_path / "x").chmod(mode)
-        with pytest.raises(ValueError, match=r"^$"):
-            launcher.read_private(directory, "x")
-    finally:
-        os.close(directory)
+    assert launcher.read_private(opened, "x") == b"content"
+    (tmp_path / "x").chmod(mode)
+    with pytest.raises(ValueError, match=r"^$"):
+        launcher.read_private(opened, "x")
 
 
-def test_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
+def test_file_is_read_up_to_its_limit(opened: int, tmp_path: Path) -> None:
     credentials.write_private(tmp_path / "x", bytes(launcher.SIZE_LIMIT))
     credentials.write_private(tmp_path / "y", bytes(launcher.SIZE_LIMIT + 1))
-    directory = launcher.open_state_directory(str(tmp_path))
-    try:
-        assert len(launcher.read_private(directory, "x")) == launcher.SIZE_LIMIT
-        with pytest.raises(ValueError, match=r"^$"):
-            launcher.read_private(directory, "y")
-    finally:
-        os.close(directory)
+    assert len(launcher.read_private(opened, "x")) == launcher.SIZE_LIMIT
+    with pytest.raises(ValueError, match=r"^$"):
+        launcher.read_private(opened, "y")
 
 
 def test_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
@@ -450,7 +437,6 @@ def test_link_in_place_of_the_directory_is_not_followed(launched: Call) -> None:
 
 
 def note(call: Call, parent: int, ago: int) -> None:
-    """Write the note of an earlier call."""
     text = b"%d %d\n" % (parent, int(time.time()) - ago)
     credentials.write_private(call.directory / "served", text)
 
@@ -464,40 +450,31 @@ def test_first_call_is_noted(call: Call) -> None:
 
 
 def test_other_callers_suppress_the_detection_of_a_401(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    opened: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Issue 11, point 28: 0 of 196 were detected while kubectl ran every 10 s."""
-    directory = launcher.open_state_directory(str(tmp_path))
     kubelet, kubectl = os.getpid(), 2**22 + 1  # the last one is above every process ID
-    try:
-        for parent in (kubelet, *range(kubectl, kubectl + 200)):
-            monkeypatch.setattr(posix, "getppid", lambda parent=parent: parent)
-            assert not launcher.is_repeat_call(directory, 1000)
-        assert (tmp_path / "served").stat().st_size <= 2 * launcher.NOTES_LIMIT
-        monkeypatch.setattr(posix, "getppid", lambda: kubelet)
-        assert launcher.is_repeat_call(directory, 1100)
-    finally:
-        os.close(directory)
+    for parent in (kubelet, *range(kubectl, kubectl + 200)):
+        monkeypatch.setattr(posix, "getppid", lambda parent=parent: parent)
+        assert not launcher.is_repeat_call(opened, 1000)
+    assert (tmp_path / "served").stat().st_size <= 2 * launcher.NOTES_LIMIT
+    monkeypatch.setattr(posix, "getppid", lambda: kubelet)
+    assert launcher.is_repeat_call(opened, 1100)
 
 
-def test_note_is_private_with_any_umask(tmp_path: Path) -> None:
-    directory, before = launcher.open_state_directory(str(tmp_path)), os.umask(0)
+def test_note_is_private_with_any_umask(opened: int, tmp_path: Path) -> None:
+    before = os.umask(0)
     try:
-        assert launcher.is_repeat_call(directory, 1000) is False
+        assert launcher.is_repeat_call(opened, 1000) is False
     finally:
         os.umask(before)
-        os.close(directory)
     assert stat.S_IMODE((tmp_path / "served").stat().st_mode) == 0o600
 
 
-def test_link_in_place_of_the_note_is_not_followed(tmp_path: Path) -> None:
+def test_link_in_place_of_the_note_is_not_followed(opened: int, tmp_path: Path) -> None:
     credentials.write_private(tmp_path / "target", b"untouched")
     (tmp_path / "served").symlink_to(tmp_path / "target")
-    directory = launcher.open_state_directory(str(tmp_path))
-    try:
-        assert launcher.is_repeat_call(directory, 1000) is False
-    finally:
-        os.close(directory)
+    assert launcher.is_repeat_call(opened, 1000) is False
     assert (tmp_path / "target").read_bytes() == b"untouched"
 
 
@@ -505,14 +482,10 @@ def test_link_in_place_of_the_note_is_not_followed(tmp_path: Path) -> None:
     ("ago", "again"),
     [(0, False), (launcher.REPEAT_CALL_SECONDS, False), (launcher.REPEAT_CALL_SECONDS + 1, True)],
 )
-def test_note_counts_only_for_its_duration(tmp_path: Path, ago: int, *, again: bool) -> None:
-    directory = launcher.open_state_directory(str(tmp_path))
-    try:
-        launcher.is_repeat_call(directory, 1000)
-        assert launcher.is_repeat_call(directory, 1000 + ago) is again
-        assert launcher.is_repeat_call(directory, 999) is True, "the clock was set back"
-    finally:
-        os.close(directory)
+def test_note_counts_only_for_its_duration(opened: int, ago: int, *, again: bool) -> None:
+    launcher.is_repeat_call(opened, 1000)
+    assert launcher.is_repeat_call(opened, 1000 + ago) is again
+    assert launcher.is_repeat_call(opened, 999) is True, "the clock was set back"
 
 
 def test_same_parent_is_served_again_at_once(call: Call) -> None:
@@ -611,13 +584,7 @@ def test_interpreter_of_another_feature_version_serves_no_credential(
     """Issue 11, point 27: the documented fallback was unreachable."""
     credential = call.fresh()
     call.store(credential)
-    result = subprocess.run(
-        [other_feature_version(tmp_path), *call.arguments],
-        env={"KUBERNETES_EXEC_INFO": credentials.EXEC_INFO.decode()},
-        capture_output=True,
-        check=False,
-    )
-    assert served(result, credential)
+    assert served(Call(call.directory, other_feature_version(tmp_path)).run(), credential)
 
 
 def test_first_line_names_an_interpreter_that_an_upgrade_keeps() -> None:

@@ -16,6 +16,7 @@ from authenticator.clock import SystemClock
 from authenticator.state.directory import StateDirectory
 from authenticator.state.store import FileStore
 from tests.builders import credentials
+from tests.builders.kubeconfigs import kubeconfig
 
 PROGRAM = """
 import importlib.abc, sys
@@ -46,13 +47,7 @@ def run(*arguments: str, missing: str = "_cffi_backend") -> subprocess.Completed
 def flags(tmp_path: Path) -> list[str]:
     """Return the settings of a node with a bootstrap credential."""
     bootstrap = tmp_path / "bootstrap.conf"
-    config = {
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {}}],
-        "users": [{"name": "u", "user": {"token": "a.b"}}],
-        "current-context": "x",
-    }
-    bootstrap.write_text(json.dumps(config), encoding="utf-8")
+    bootstrap.write_text(json.dumps(kubeconfig()), encoding="utf-8")
     return [
         f"--state-dir={tmp_path / 'state'}",
         f"--bootstrap-kubeconfig={bootstrap}",

@@ -29,7 +29,6 @@ from tests.fakes.tpm import FakeTpm
 
 @pytest.fixture
 def node(tmp_path: Path) -> HealthyNode:
-    """Return a node without a problem."""
     return HealthyNode(tmp_path, FakeClock(), FakeTpm())
 
 
@@ -40,7 +39,6 @@ def test_healthy_node_has_no_problem(node: HealthyNode) -> None:
 
 
 def stanza(**change: object) -> Callable[[HealthyNode], None]:
-    """Return a break of the exec stanza."""
     return lambda node: node.write(
         "etc/kubernetes/kubelet.conf", node.kubeconfig({"exec": node.stanza(**change)})
     )
@@ -52,18 +50,15 @@ def expire(node: HealthyNode) -> None:
 
 
 def lose_certificate(node: HealthyNode) -> None:
-    """Remove the credential."""
     (node.root / "state/credential.pem").unlink()
 
 
 def lose_every_credential(node: HealthyNode) -> None:
-    """Remove both credentials."""
     lose_certificate(node)
     (node.root / "etc/kubernetes/bootstrap.conf").unlink()
 
 
 def as_settings(node: HealthyNode) -> Settings:
-    """Return the settings of a node that has some."""
     assert isinstance(node.settings, Settings)
     return node.settings
 

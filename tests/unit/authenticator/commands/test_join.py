@@ -23,6 +23,7 @@ from authenticator.errors import (
     KubeconfigUnusable,
     KubeconfigUnwritable,
 )
+from tests.builders import kubeconfigs as builders
 
 CA = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 OTHER_CA = CA.replace("AAAA", "BBBB")
@@ -44,26 +45,17 @@ class Machine:
 
     @property
     def kubelet_conf(self) -> Path:
-        """The kubelet's kubeconfig."""
         return self.directory / "kubelet.conf"
 
     @property
     def bootstrap_conf(self) -> Path:
-        """The bootstrap kubeconfig."""
         return self.directory / "bootstrap-kubelet.conf"
 
     def write(self, path: Path, user: dict[str, Any], **change: object) -> None:
-        """Write a kubeconfig."""
-        document = {
-            "clusters": [{"name": "c", "cluster": CLUSTER | change}],
-            "users": [{"name": "u", "user": user}],
-            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-            "current-context": "x",
-        }
+        document = builders.kubeconfig(user, CLUSTER | change)
         path.write_text(yaml.safe_dump(document), encoding="utf-8")
 
     def plan(self, *arguments: str) -> JoinPlan | None:
-        """Plan a join."""
         given = (
             "join",
             f"--kubeconfig={self.kubelet_conf}",

@@ -9,50 +9,42 @@ import yaml
 
 from authenticator.config import bootstrap_credential, invocation, kubeconfig
 from authenticator.errors import BootstrapCredentialUnusable
-from authenticator.model import KeyPair, Token
+from authenticator.model import ApiCredential, KeyPair, Token
 from tests.builders import credentials
+from tests.builders import kubeconfigs as builders
 
 
 def written(tmp_path: Path, user: dict[str, Any], cluster: dict[str, Any] | None = None) -> Path:
-    """Write a kubeconfig with this user."""
     path = tmp_path / "bootstrap.conf"
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "c", "cluster": cluster or {"server": "https://elsewhere.example"}}],
-        "users": [{"name": "other", "user": {}}, {"name": "u", "user": user}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "x",
-    }
+    document = builders.kubeconfig(user, cluster)
+    document["users"].insert(0, {"name": "other", "user": {}})
     path.write_text(yaml.safe_dump(document), encoding="utf-8")
     return path
 
 
+def loaded(tmp_path: Path, user: dict[str, Any]) -> ApiCredential:
+    """Load the credential of a kubeconfig with this user."""
+    return bootstrap_credential.load_bootstrap_credential(written(tmp_path, user))
+
+
 def test_token_is_loaded(tmp_path: Path) -> None:
-    assert bootstrap_credential.load_bootstrap_credential(
-        written(tmp_path, {"token": "a.b"})
-    ) == Token(token="a.b")
+    assert loaded(tmp_path, {"token": "a.b"}) == Token(token="a.b")
 
 
 def test_token_file_is_relative_to_the_kubeconfig(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("a.b\n", encoding="ascii")
-    assert bootstrap_credential.load_bootstrap_credential(
-        written(tmp_path, {"tokenFile": "token"})
-    ) == Token(token="a.b")
+    assert loaded(tmp_path, {"tokenFile": "token"}) == Token(token="a.b")
 
 
 def test_token_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "token").write_bytes(b"a\xff")
     with pytest.raises(BootstrapCredentialUnusable, match="one word"):
-        bootstrap_credential.load_bootstrap_credential(written(tmp_path, {"tokenFile": "token"}))
+        loaded(tmp_path, {"tokenFile": "token"})
 
 
 def test_empty_field_counts_as_absent(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("a.b\n", encoding="ascii")
-    user = {"token": "", "tokenFile": "token"}
-    assert bootstrap_credential.load_bootstrap_credential(written(tmp_path, user)) == Token(
-        token="a.b"
-    )
+    assert loaded(tmp_path, {"token": "", "tokenFile": "token"}) == Token(token="a.b")
 
 
 def test_certificate_and_key_are_loaded(tmp_path: Path) -> None:
@@ -60,20 +52,14 @@ def test_certificate_and_key_are_loaded(tmp_path: Path) -> None:
     data = base64.b64encode(credentials.CERTIFICATE).decode()
     user = {"client-certificate-data": data, "client-key": "key.pem"}
     key_pair = KeyPair(certificate=credentials.CERTIFICATE, key=credentials.KEY)
-    assert bootstrap_credential.load_bootstrap_credential(written(tmp_path, user)) == key_pair
+    assert loaded(tmp_path, user) == key_pair
 
 
 def test_repr_shows_no_secret(tmp_path: Path) -> None:
-    assert "a.b" not in repr(
-        bootstrap_credential.load_bootstrap_credential(written(tmp_path, {"token": "a.b"}))
-    )
+    assert "a.b" not in repr(loaded(tmp_path, {"token": "a.b"}))
 
 
 WRONG_USERS: dict[str, tuple[dict[str, Any], str]] = {
-    "exec": ({"token": "a", "exec": {"command": "/bin/sh"}}, "exec"),
-    "auth provider": ({"token": "a", "auth-provider": {}}, "auth-provider"),
-    "password": ({"username": "a", "password": "b"}, "username"),
-    "impersonation": ({"token": "a", "as": "system:admin"}, "has as"),
     "nothing": ({}, "neither a token"),
     "key without certificate": ({"client-key-data": "QQ=="}, "neither a token"),
     "certificate without key": ({"client-certificate-data": "QQ=="}, "neither a token"),
@@ -99,7 +85,7 @@ WRONG_USERS: dict[str, tuple[dict[str, Any], str]] = {
 def test_wrong_user_is_refused_with_the_problem(tmp_path: Path, wrong: str) -> None:
     user, message = WRONG_USERS[wrong]
     with pytest.raises(BootstrapCredentialUnusable, match=message):
-        bootstrap_credential.load_bootstrap_credential(written(tmp_path, user))
+        loaded(tmp_path, user)
 
 
 @pytest.mark.parametrize(
@@ -107,9 +93,7 @@ def test_wrong_user_is_refused_with_the_problem(tmp_path: Path, wrong: str) -> N
 )
 def test_user_with_an_unsupported_key_is_refused(tmp_path: Path, key: str) -> None:
     with pytest.raises(BootstrapCredentialUnusable, match=f"has {key},"):
-        bootstrap_credential.load_bootstrap_credential(
-            written(tmp_path, {"token": "a.b", key: "x"})
-        )
+        loaded(tmp_path, {"token": "a.b", key: "x"})
 
 
 @pytest.mark.parametrize(("excess", "message"), [(0, None), (1, "over 1 MiB")])
@@ -157,7 +141,7 @@ def test_wrong_file_is_refused(tmp_path: Path, wrong: str) -> None:
 
 def test_invalid_file_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BootstrapCredentialUnusable, match="is not a file name"):
-        bootstrap_credential.load_bootstrap_credential(written(tmp_path, {"tokenFile": "a\0b"}))
+        loaded(tmp_path, {"tokenFile": "a\0b"})
 
 
 def test_keys_of_settings_become_strings_as_in_go(tmp_path: Path) -> None:

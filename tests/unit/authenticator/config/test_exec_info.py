@@ -31,12 +31,10 @@ GOOD: dict[str, Any] = {
 
 
 def raw(document: object) -> bytes:
-    """Return the value of the variable."""
     return json.dumps(document).encode()
 
 
 def changed(change: Callable[[dict[str, Any]], object]) -> bytes:
-    """Return a valid value with one change."""
     document = copy.deepcopy(GOOD)
     change(document)
     return raw(document)

@@ -12,6 +12,7 @@ from authenticator.config import invocation, kubeconfig
 from authenticator.errors import ExecInfoInvalid, KubeconfigUnusable
 from authenticator.state.credential import Credential
 from tests.builders import credentials
+from tests.builders import kubeconfigs as builders
 
 CLUSTER = {"server": "https://a.example", "certificate-authority-data": "Q0E="}
 STANZA = {"apiVersion": "client.authentication.k8s.io/v1", "args": ["--tcti", "x"]}
@@ -20,27 +21,19 @@ STANZA = {"apiVersion": "client.authentication.k8s.io/v1", "args": ["--tcti", "x
 def written(
     tmp_path: Path, user: dict[str, Any], cluster: dict[str, Any], **settings: object
 ) -> Path:
-    """Write a kubeconfig with this user, this cluster and these settings."""
     extension = {"name": invocation.EXEC_EXTENSION, "extension": settings}
     extensions = [{"name": "other", "extension": {}}, extension]
-    document = {
-        "clusters": [{"name": "c", "cluster": {**cluster, "extensions": extensions}}],
-        "users": [{"name": "u", "user": user}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "x",
-    }
+    document = builders.kubeconfig(user, {**cluster, "extensions": extensions})
     path = tmp_path / "kubelet.conf"
     path.write_text(yaml.safe_dump(document), encoding="utf-8")
     return path
 
 
 def call_of(path: Path) -> invocation.PluginCall:
-    """Return the call of a kubeconfig."""
     return invocation.call_of_kubeconfig(kubeconfig.load(path))
 
 
 def cached(call: invocation.PluginCall, arguments: tuple[str, ...] = ("--tcti", "x")) -> Credential:
-    """Return a credential for this call."""
     return credentials.make(0, exec_info=call.exec_info, arguments=arguments)
 
 

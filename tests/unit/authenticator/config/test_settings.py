@@ -153,7 +153,6 @@ def test_host_name_that_is_no_node_name_is_refused_when_a_name_is_needed() -> No
 
 
 def no_provider(setting: str) -> Identity:
-    """Fail: no provider is set."""
     raise AssertionError(setting)
 
 
@@ -245,11 +244,6 @@ def test_unreadable_command_line_is_an_error_of_one_line(line: list[str]) -> Non
 def test_argument_of_another_command_is_a_problem(line: list[str], command: str) -> None:
     [problem] = parse_arguments(line).problems
     assert problem == f"unknown argument {line[-1]!r} of {command}"
-
-
-def test_mistyped_command_is_named() -> None:
-    with pytest.raises(ConfigurationInvalid, match=r"invalid choice: 'statu' \(choose from"):
-        parse_arguments(["statu"])
 
 
 def test_mistyped_flag_is_named_with_its_value() -> None:

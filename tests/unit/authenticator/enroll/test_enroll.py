@@ -1,5 +1,6 @@
 """The requesting credential, the start of exchanges, and the cached certificate."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
@@ -40,7 +41,6 @@ ENTRY = Token(token="entry")
 
 
 def joined() -> FakeNode:
-    """Return a node that has its first certificate."""
     node = FakeNode()
     node.obtain()
     return node
@@ -48,20 +48,23 @@ def joined() -> FakeNode:
 
 def due(node: FakeNode) -> FakeNode:
     """Move the clock to the time of the renewal."""
-    assert node.store.credential is not None
-    node.clock.pass_time(node.store.credential.renew_at - node.clock.now())
+    node.clock.pass_time(node.cached.renew_at - node.clock.now())
     return node
 
 
 def expired(node: FakeNode) -> FakeNode:
     """Move the clock to the end of the certificate."""
-    assert node.store.credential is not None
-    node.clock.pass_time(node.store.credential.not_after - node.clock.now())
+    node.clock.pass_time(node.cached.not_after - node.clock.now())
+    return node
+
+
+def refused(node: FakeNode) -> FakeNode:
+    """Let the API server answer the certificate with 401."""
+    node.cluster.revoked.add(node.cached.key_pair.certificate)
     return node
 
 
 def requesters(node: FakeNode) -> list[str]:
-    """Return the requesters of the CSRs, in order."""
     return list(node.cluster.filed_by.values())
 
 
@@ -69,25 +72,29 @@ def test_first_join_uses_the_bootstrap_credential() -> None:
     assert requesters(joined()) == [BOOTSTRAP_USER] * 2
 
 
-def test_renewal_uses_the_current_certificate() -> None:
+def test_renewal_uses_the_current_certificate_and_no_bootstrap_credential() -> None:
     node = due(joined())
-    old = node.store.credential
+    node.bootstrap = None
+    old = node.cached
     new = node.obtain()
     assert requesters(node)[2:] == [NODE_USER] * 2
-    assert old is not None
     assert new.key_pair.key != old.key_pair.key
     assert node.store.credential == new
 
 
-def test_renewal_needs_no_bootstrap_credential() -> None:
-    node = due(joined())
-    node.bootstrap = None
-    node.obtain()
+SUFFICIENT: dict[str, tuple[Trigger, Callable[[], FakeNode]]] = {
+    "another call has renewed it": (Trigger.RENEWAL_DUE, joined),
+    "a killed join has cached it": (Trigger.JOIN, joined),
+    "suspected, and accepted": (Trigger.UNAUTHORIZED_SUSPECTED, joined),
+    "due, for a call that has to serve one": (Trigger.REQUIRED, lambda: due(joined())),
+}
 
 
-def test_fresh_credential_from_another_call_is_used() -> None:
-    node = joined()
-    assert node.obtain() == node.store.credential
+@pytest.mark.parametrize("case", SUFFICIENT)
+def test_sufficient_certificate_is_kept(case: str) -> None:
+    trigger, make = SUFFICIENT[case]
+    node = make()
+    assert node.obtain(trigger) == node.store.credential
     assert len(node.cluster.csrs) == 2
 
 
@@ -98,9 +105,7 @@ def test_forced_run_gets_a_new_certificate_at_any_time() -> None:
 
 
 def test_refused_certificate_is_replaced_with_the_bootstrap_credential() -> None:
-    node = due(joined())
-    assert node.store.credential is not None
-    node.cluster.revoked.add(node.store.credential.key_pair.certificate)
+    node = refused(due(joined()))
     node.obtain()
     assert requesters(node)[2:] == [BOOTSTRAP_USER] * 2
 
@@ -136,12 +141,6 @@ def test_certificate_of_another_node_name_requests_nothing() -> None:
     node.settings["nodeName"] = "worker-2"
     node.obtain()
     assert requesters(node)[2:] == [BOOTSTRAP_USER] * 2
-
-
-def test_join_uses_the_certificate_that_a_killed_join_has_cached() -> None:
-    node = joined()
-    assert node.obtain(Trigger.JOIN) == node.store.credential
-    assert len(node.cluster.csrs) == 2
 
 
 RESETS: dict[str, dict[str, object]] = {
@@ -194,16 +193,8 @@ def test_certificate_that_is_ended_for_writes_waits_for_the_end_of_a_cooldown() 
         node.obtain(Trigger.WRITES_REFUSED)
 
 
-def test_suspected_certificate_that_is_accepted_is_kept() -> None:
-    node = joined()
-    assert node.obtain(Trigger.UNAUTHORIZED_SUSPECTED) == node.store.credential
-    assert len(node.cluster.csrs) == 2
-
-
 def test_suspected_certificate_that_is_refused_is_replaced() -> None:
-    node = joined()
-    assert node.store.credential is not None
-    node.cluster.revoked.add(node.store.credential.key_pair.certificate)
+    node = refused(joined())
     node.cluster.calls.clear()
     node.obtain(Trigger.UNAUTHORIZED_SUSPECTED)
     assert requesters(node)[2:] == [BOOTSTRAP_USER] * 2
@@ -226,21 +217,10 @@ def test_no_certificate_and_no_bootstrap_credential_names_the_operators_step() -
     assert node.cluster.calls == []
 
 
-def test_refused_certificate_and_no_bootstrap_credential_names_the_operators_step() -> None:
-    node = due(joined())
-    assert node.store.credential is not None
-    node.cluster.revoked.add(node.store.credential.key_pair.certificate)
-    node.bootstrap = None
-    with pytest.raises(Unauthorized, match=r"401.*kubeadm token create"):
-        node.obtain()
-
-
 @pytest.mark.parametrize("trigger", [Trigger.RENEWAL_DUE, Trigger.UNAUTHORIZED_SUSPECTED])
 def test_refused_certificate_is_sent_once(trigger: Trigger) -> None:
     """Each 401 that the kubelet gets causes a call, and each call starts a background run."""
-    node = due(joined())
-    assert node.store.credential is not None
-    node.cluster.revoked.add(node.store.credential.key_pair.certificate)
+    node = refused(due(joined()))
     node.bootstrap = None
     with pytest.raises(Unauthorized, match=r"401.*kubeadm token create"):
         node.obtain(trigger)
@@ -251,9 +231,7 @@ def test_refused_certificate_is_sent_once(trigger: Trigger) -> None:
 
 
 def test_new_bootstrap_credential_ends_the_pause_after_a_refused_certificate() -> None:
-    node = due(joined())
-    assert node.store.credential is not None
-    node.cluster.revoked.add(node.store.credential.key_pair.certificate)
+    node = refused(due(joined()))
     bootstrap, node.bootstrap = node.bootstrap, None
     with pytest.raises(Unauthorized):
         node.obtain()
@@ -275,14 +253,12 @@ def powered_off_for_months() -> FakeNode:
     return node
 
 
-def test_node_that_was_off_for_months_comes_back_with_the_entry_credential() -> None:
+@pytest.mark.parametrize("bootstrap", [Token(token="expired"), None])
+def test_node_that_was_off_for_months_comes_back_with_the_entry_credential(
+    bootstrap: Token | None,
+) -> None:
     node = powered_off_for_months()
-    assert node.obtain() == node.store.credential
-
-
-def test_node_without_bootstrap_kubeconfig_uses_the_entry_credential() -> None:
-    node = powered_off_for_months()
-    node.bootstrap = None
+    node.bootstrap = bootstrap
     assert node.obtain() == node.store.credential
 
 
@@ -388,8 +364,7 @@ def test_certificate_without_its_key_is_replaced_and_not_reported_as_refused(
     trigger: Trigger, caplog: pytest.LogCaptureFixture
 ) -> None:
     node = due(joined())
-    assert node.store.credential is not None
-    node.cluster.unusable.add(node.store.credential.key_pair.certificate)
+    node.cluster.unusable.add(node.cached.key_pair.certificate)
     bootstrap, node.bootstrap = node.bootstrap, None
     with pytest.raises(ClientCertificateUnusable, match=r"cannot be read.*kubeadm token create"):
         node.obtain(trigger)
@@ -467,7 +442,6 @@ def test_no_exchange_starts_on_a_full_disk() -> None:
 
 
 def denied() -> FakeNode:
-    """Return a node that was just denied."""
     node = FakeNode()
     node.cluster.deny["offer"] = ("EndorsementKeyMismatch", "no")
     with pytest.raises(RequestDenied):
@@ -511,36 +485,24 @@ def test_forced_run_ignores_the_cooldown() -> None:
     node.obtain(Trigger.FORCED)
 
 
-def test_cooldown_ends_at_a_reboot() -> None:
-    node = denied()
-    node.cluster.deny.clear()
-    node.clock.reboot()
-    node.obtain()
+CHANGES: dict[str, Callable[[FakeNode], object]] = {
+    "reboot": lambda node: node.clock.reboot(),
+    "settings": lambda node: node.settings.update(expirationSeconds=3600),
+    "CA": lambda node: setattr(node, "ca", node.cluster_ca + node.cluster.authority()),
+    "bootstrap credential": lambda node: setattr(node, "bootstrap", Token(token="new")),
+}
 
 
-def test_cooldown_ends_when_settings_change() -> None:
-    node = denied()
-    node.cluster.deny.clear()
-    node.settings["expirationSeconds"] = 3600
-    node.obtain()
-
-
-def test_cooldown_ends_when_the_ca_changes() -> None:
-    node = denied()
-    node.cluster.deny.clear()
-    node.ca = node.cluster_ca + node.cluster.authority()
-    node.obtain()
-
-
-def test_cooldown_ends_with_another_bootstrap_credential() -> None:
+@pytest.mark.parametrize("change", CHANGES)
+def test_cooldown_ends_when_its_input_changes(change: str) -> None:
     node = denied()
     node.cluster.deny.clear()
     node.cluster.tokens.add("new")
-    node.bootstrap = Token(token="new")
+    CHANGES[change](node)
     node.obtain()
 
 
-@pytest.mark.parametrize("change", ["boot", "settings"])
+@pytest.mark.parametrize("change", ["reboot", "settings"])
 def test_failures_of_another_boot_or_setting_are_not_counted(change: str) -> None:
     node = denied()
     node.cluster.deny["offer"] = ("EndorsementKeyMismatch", "still")
@@ -549,10 +511,7 @@ def test_failures_of_another_boot_or_setting_are_not_counted(change: str) -> Non
             node.obtain(Trigger.FORCED)
     assert node.store.cooldown is not None
     assert node.store.cooldown.failures == 2
-    if change == "boot":
-        node.clock.reboot()
-    else:
-        node.settings["expirationSeconds"] = 3600
+    CHANGES[change](node)
     with pytest.raises(RequestDenied):
         node.obtain(Trigger.FORCED)
     assert node.store.cooldown.failures == 0
@@ -670,9 +629,7 @@ def test_exchange_on_disk_whose_certificate_was_refused_is_not_resumed(
 
 
 def test_freshness_prefers_serving() -> None:
-    node = joined()
-    credential = node.store.credential
-    assert credential is not None
+    credential = joined().cached
     received, ends = credential.received_at, credential.not_after
     assert freshness(credential, received) is Freshness.FRESH
     assert freshness(credential, received - 300) is Freshness.FRESH
@@ -842,19 +799,12 @@ def test_403_for_a_suspected_certificate_is_no_refusal() -> None:
     assert node.obtain(Trigger.UNAUTHORIZED_SUSPECTED) == node.store.credential
 
 
-def test_due_certificate_is_sufficient_for_a_call_that_has_to_serve_one() -> None:
-    node = due(joined())
-    assert node.obtain(Trigger.REQUIRED) == node.store.credential
-    assert len(node.cluster.csrs) == 2
-
-
 def test_number_of_known_calls_is_bounded() -> None:
     node = joined()
     for number in range(MAX_KNOWN_CALLS + 3):
         node.url = f"https://{number}.example"
         node.obtain()
-    assert node.store.credential is not None
-    assert len(node.store.credential.known_calls) == MAX_KNOWN_CALLS
+    assert len(node.cached.known_calls) == MAX_KNOWN_CALLS
 
 
 def test_call_in_a_cooldown_queries_no_provider() -> None:
@@ -867,11 +817,3 @@ def test_call_in_a_cooldown_queries_no_provider() -> None:
     with pytest.raises(CoolingDown):
         node.obtain()
     assert node.queried_providers == ["aws"]
-
-
-def test_outage_does_not_discard_the_exchange() -> None:
-    node = FakeNode()
-    node.cluster.errors = [ApiServerUnavailable("gone")] * 100
-    with pytest.raises(ApiServerUnavailable):
-        node.obtain()
-    assert node.store.pending is not None

@@ -55,6 +55,14 @@ def with_der(change: Callable[[bytes], bytes]) -> bytes:
     return encode_block("CERTIFICATE", changed)
 
 
+def verify(
+    chain: bytes, wanted: CertificateSpec = WANTED, now: float = NOW
+) -> issued_certificate.IssuedCertificate:
+    """Verify a certificate for the key."""
+    pem = issued_certificate.key_pem(KEY)
+    return issued_certificate.verify_issued_certificate(chain, pem, wanted, now)
+
+
 UNREADABLE: Final[dict[str, Callable[[], bytes]]] = {
     "not PEM": lambda: b"junk",
     "no certificate": lambda: issued_certificate.key_pem(KEY),
@@ -77,34 +85,21 @@ UNREADABLE: Final[dict[str, Callable[[], bytes]]] = {
 
 @pytest.mark.parametrize("case", UNREADABLE)
 def test_unreadable_certificate_is_refused(case: str) -> None:
-    issued_certificate.verify_issued_certificate(
-        certificate(), issued_certificate.key_pem(KEY), WANTED, NOW
-    )
+    verify(certificate())
     with pytest.raises(CertificateMismatch, match="cannot be read"):
-        issued_certificate.verify_issued_certificate(
-            UNREADABLE[case](), issued_certificate.key_pem(KEY), WANTED, NOW
-        )
+        verify(UNREADABLE[case]())
 
 
 def test_first_certificate_is_that_of_the_node_and_the_others_are_kept() -> None:
     leaf = certificate()
-    assert (
-        issued_certificate.verify_issued_certificate(
-            leaf + OTHER, issued_certificate.key_pem(KEY), WANTED, NOW
-        ).chain
-        == leaf + OTHER
-    )
+    assert verify(leaf + OTHER).chain == leaf + OTHER
     with pytest.raises(CertificateMismatch, match="another key"):
-        issued_certificate.verify_issued_certificate(
-            OTHER + leaf, issued_certificate.key_pem(KEY), WANTED, NOW
-        )
+        verify(OTHER + leaf)
 
 
 @pytest.mark.parametrize("now", [NOW - DAY, NOW + WEEK + DAY - 1])
 def test_dates_a_day_off_the_clock_are_accepted(now: float) -> None:
-    issued = issued_certificate.verify_issued_certificate(
-        certificate(), issued_certificate.key_pem(KEY), WANTED, now
-    )
+    issued = verify(certificate(), now=now)
     assert (issued.not_before, issued.not_after) == (NOW, NOW + WEEK)
 
 
@@ -112,20 +107,18 @@ def test_dates_a_day_off_the_clock_are_accepted(now: float) -> None:
 def test_dates_more_than_a_day_off_the_clock_are_refused(now: float) -> None:
     dates = r"valid from 2027-01-15T08:00:00Z to 2027-01-22T08:00:00Z, and this node's clock"
     with pytest.raises(ClockSkewTooLarge, match=dates):
-        issued_certificate.verify_issued_certificate(
-            certificate(), issued_certificate.key_pem(KEY), WANTED, now
-        )
+        verify(certificate(), now=now)
 
 
-@pytest.mark.parametrize("usages", [CLIENT_USAGES, SERVING_USAGES], ids=["client", "serving"])
-def test_each_requested_usage_is_required(usages: frozenset[str]) -> None:
-    purposes = {CLIENT_USAGES: CLIENT_AUTH, SERVING_USAGES: SERVER_AUTH}
-    request = replace(WANTED, usages=usages)
-    issued_certificate.verify_issued_certificate(
-        certificate(purposes.pop(usages)), issued_certificate.key_pem(KEY), request, NOW
-    )
-    (other,) = purposes.values()
+@pytest.mark.parametrize(
+    ("usages", "purpose", "other"),
+    [(CLIENT_USAGES, CLIENT_AUTH, SERVER_AUTH), (SERVING_USAGES, SERVER_AUTH, CLIENT_AUTH)],
+    ids=["client", "serving"],
+)
+def test_each_requested_usage_is_required(
+    usages: frozenset[str], purpose: x509.ExtendedKeyUsage, other: x509.ExtendedKeyUsage
+) -> None:
+    wanted = replace(WANTED, usages=usages)
+    verify(certificate(purpose), wanted)
     with pytest.raises(CertificateMismatch, match="is not for"):
-        issued_certificate.verify_issued_certificate(
-            certificate(other), issued_certificate.key_pem(KEY), request, NOW
-        )
+        verify(certificate(other), wanted)

@@ -65,11 +65,9 @@ class ServingNode:
 
     @property
     def cluster(self) -> FakeWorkload:
-        """The cluster."""
         return self.node.cluster
 
     def obtain(self) -> Credential:
-        """Run the command once."""
         deps = replace(self.node.deps(), store=cast("FileStore", self.store))
         deadline = Deadline(self.node.clock, 60)
         return serving.obtain_serving_certificate(
@@ -77,13 +75,11 @@ class ServingNode:
         )
 
     def due(self, credential: Credential) -> None:
-        """Move the clock past the renewal time of a certificate."""
         self.node.clock.pass_time(credential.renew_at - self.node.clock.now())
 
 
 @pytest.fixture
 def node() -> ServingNode:
-    """Return a node that has joined."""
     return ServingNode()
 
 
@@ -113,14 +109,11 @@ def test_nothing_is_requested_before_renewal_is_due(node: ServingNode) -> None:
     assert node.store.credential == renewed
 
 
-def move_to_another_cluster(node: FakeNode) -> None:
-    """Give the kubeconfig another server and another CA."""
-    node.url, node.ca = "https://another.example", node.cluster.authority()
-
-
 CHANGES: dict[str, Callable[[ServingNode], object]] = {
     "one address more": lambda n: setattr(n, "names", (*NAMES, ip_address("192.0.2.2"))),
-    "another cluster": lambda n: move_to_another_cluster(n.node),
+    "another cluster": lambda n: vars(n.node).update(
+        url="https://another.example", ca=n.cluster.authority()
+    ),
     "a damaged file": lambda n: setattr(n.store, "credential", None),
 }
 
@@ -156,19 +149,9 @@ def test_flags_win_over_the_provider() -> None:
     assert node.node.queried_providers == [], "the flags set all that it could return"
 
 
-def no_names(node: ServingNode) -> None:
-    """Remove all names."""
-    node.names = ()
-
-
 def expired(node: ServingNode) -> None:
     """Move the clock past the end of the client certificate."""
     node.node.clock.pass_time(timedelta(days=8).total_seconds())
-
-
-def renamed(node: ServingNode) -> None:
-    """Change the node name, so that it differs from the certificate."""
-    node.node.settings = {"nodeName": "worker-2"}
 
 
 def provider_away(node: ServingNode) -> None:
@@ -178,10 +161,13 @@ def provider_away(node: ServingNode) -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[ServingNode], object], type[AttestationError]]] = {
-    "no names": (no_names, ConfigurationInvalid),
+    "no names": (lambda n: setattr(n, "names", ()), ConfigurationInvalid),
     "no client certificate": (lambda n: setattr(n, "client", None), ClientCertificateMissing),
     "expired client certificate": (expired, ClientCertificateMissing),
-    "another node's client certificate": (renamed, ClientCertificateMissing),
+    "another node's client certificate": (
+        lambda n: n.node.settings.update(nodeName="worker-2"),
+        ClientCertificateMissing,
+    ),
     "unavailable provider": (provider_away, ProviderUnavailable),
 }
 
@@ -197,7 +183,6 @@ def test_no_csr_is_created_that_cannot_succeed(node: ServingNode, case: str) -> 
 
 
 def issuance(**change: Any) -> Callable[[ServingNode], None]:  # noqa: ANN401
-    """Return a change of the next certificate."""
     return lambda node: setattr(
         node.cluster, "issuance", Issuance(**{"usage": SERVER_AUTH} | change)
     )
@@ -294,7 +279,6 @@ def test_chain_may_have_intermediates() -> None:
 
 
 def certified(authority: Authority, above: Authority) -> bytes:
-    """Return the certificate of an authority, issued by another authority."""
     certificate = authority.certificate
     builder = (
         x509.CertificateBuilder()
@@ -321,7 +305,6 @@ def test_denial_starts_a_cooldown(node: ServingNode) -> None:
 
 
 def renewed(node: ServingNode) -> None:
-    """Give the node another client certificate."""
     node.cluster.issuance = Issuance()
     node.client = node.node.obtain(Trigger.FORCED)
     node.cluster.issuance = Issuance(usage=SERVER_AUTH)

@@ -78,6 +78,11 @@ CSR = Csr(
 )
 
 
+def changed(part: str, **change: object) -> dict[str, Any]:
+    """Return the document with a change of its metadata or spec."""
+    return {**DOCUMENT, part: {**DOCUMENT[part], **change}}
+
+
 @dataclass
 class Script:
     """The server, and how it answers each request."""
@@ -94,7 +99,6 @@ class Script:
         return self.running.requests
 
     def says(self, status: int, document: object, **headers: str) -> None:
-        """Answer each request with this response."""
         self.answer = lambda handler: handler.give(document, status, **headers)
 
     def server(self, **change: Any) -> Server:  # noqa: ANN401
@@ -113,14 +117,12 @@ class Script:
         seconds: float = 20,
         **change: Any,  # noqa: ANN401
     ) -> KubernetesApi:
-        """Return a client of the server."""
         who = requester or Token(token="abcdef.secret")
         return KubernetesApi(self.server(**change), who, Deadline(SystemClock(), seconds))
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeApiServer]:
-    """Run the server."""
     names = ("127.0.0.1", "kubernetes.example")
     directory = tmp_path_factory.mktemp("pki")
     with api_server(lambda _: None, directory, names=names, authority=AUTHORITY) as server:
@@ -155,16 +157,11 @@ def test_csr_is_created_as_specified(script: Script) -> None:
 
 
 def test_lifetime_that_is_not_set_is_not_sent(script: Script) -> None:
-    script.says(201, {**DOCUMENT, "spec": without_lifetime()})
+    script.says(201, spec_without("expirationSeconds"))
     spec = replace(REQUEST, expiration_seconds=None)
     assert script.ask().create(spec).spec == spec
     (request,) = script.requests
     assert "expirationSeconds" not in request.body["spec"]
-
-
-def without_lifetime() -> dict[str, object]:
-    """Return the document without a lifetime in its spec."""
-    return {k: v for k, v in DOCUMENT["spec"].items() if k != "expirationSeconds"}
 
 
 def test_csr_that_exists_is_returned(script: Script) -> None:
@@ -205,8 +202,6 @@ def test_permission_is_what_the_api_server_says(script: Script) -> None:
 
 
 def say_date(script: Script, status: int, date: str) -> None:
-    """Answer each request with this status and Date header."""
-
     def answer(handler: Answering) -> None:
         handler.send_response_only(status)
         handler.send_header("Date", date)
@@ -295,11 +290,11 @@ def watching(*events: dict[str, object], then: bytes = listing()) -> Any:  # noq
 
 
 def test_watch_starts_at_the_known_version(script: Script) -> None:
-    newer = {**DOCUMENT, "metadata": {**DOCUMENT["metadata"], "resourceVersion": "8"}}
+    newer = changed("metadata", resourceVersion="8")
     script.answer = watching({"type": "MODIFIED", "object": newer})
-    changed = script.ask().wait_for_change(CSR, 5)
-    assert changed is not None
-    assert changed.resource_version == "8"
+    seen = script.ask().wait_for_change(CSR, 5)
+    assert seen is not None
+    assert seen.resource_version == "8"
     query = script.requests[0].path
     assert "fieldSelector=metadata.name%3Dkubelet-tpm-1" in query
     assert "resourceVersion=7" in query
@@ -417,7 +412,6 @@ def test_error_without_a_cause_is_named_by_its_type() -> None:
 
 
 def spec_without(key: str) -> dict[str, object]:
-    """Return the document with one member of its spec removed."""
     return {**DOCUMENT, "spec": {k: v for k, v in DOCUMENT["spec"].items() if k != key}}
 
 
@@ -426,7 +420,7 @@ def spec_without(key: str) -> dict[str, object]:
     [
         {"status": None},
         {"status": {"conditions": None, "certificate": None}},
-        {"metadata": {**DOCUMENT["metadata"], "annotations": None}},
+        changed("metadata", annotations=None),
     ],
     ids=["status", "parts of the status", "annotations"],
 )
@@ -453,16 +447,10 @@ MALFORMED: dict[str, object] = {
     "nothing": {},
     "no UID": {**DOCUMENT, "metadata": {"name": "x", "resourceVersion": "1"}},
     "no request": spec_without("request"),
-    "request that is not base64": {**DOCUMENT, "spec": {**DOCUMENT["spec"], "request": "!"}},
-    "usages that are not a list": {**DOCUMENT, "spec": {**DOCUMENT["spec"], "usages": "all"}},
-    "lifetime that is not a number": {
-        **DOCUMENT,
-        "spec": {**DOCUMENT["spec"], "expirationSeconds": "1"},
-    },
-    "annotations that are not strings": {
-        **DOCUMENT,
-        "metadata": {**DOCUMENT["metadata"], "annotations": {"a": 5}},
-    },
+    "request that is not base64": changed("spec", request="!"),
+    "usages that are not a list": changed("spec", usages="all"),
+    "lifetime that is not a number": changed("spec", expirationSeconds="1"),
+    "annotations that are not strings": changed("metadata", annotations={"a": 5}),
     "conditions that are not objects": {**DOCUMENT, "status": {"conditions": [5]}},
     "condition without a type": {**DOCUMENT, "status": {"conditions": [{}]}},
     "certificate that is not base64": {**DOCUMENT, "status": {"certificate": "QQ==!"}},
@@ -478,7 +466,7 @@ def test_malformed_response_is_refused(script: Script, malformed: str) -> None:
 
 
 HOSTILE_NAME = "kubelet-tpm-1\x1b[2J\nkubelet-tpm-2"
-RENAMED = {**DOCUMENT, "metadata": {**DOCUMENT["metadata"], "name": HOSTILE_NAME}}
+RENAMED = changed("metadata", name=HOSTILE_NAME)
 
 
 REQUESTS: dict[str, Callable[[KubernetesApi], object]] = {
@@ -548,19 +536,11 @@ def test_compressed_response_is_not_decompressed(script: Script) -> None:
     assert script.requests[0].headers["Accept-Encoding"] == "identity"
 
 
-DRIPS: dict[str, bytes] = {
-    "content": b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n",
-    "headers": b"HTTP/1.1 200 OK\r\nX-Endless: ",
-    "the size of a chunk": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
-}
-
-
-@pytest.mark.parametrize("begun", DRIPS)
-def test_dripping_response_ends_with_the_deadline(script: Script, begun: str) -> None:
+def test_dripping_response_ends_with_the_deadline(script: Script) -> None:
     gone = threading.Event()
 
     def drip(handler: Answering) -> None:
-        handler.wfile.write(DRIPS[begun])
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
         with contextlib.suppress(OSError):
             while not gone.wait(0.05):
                 handler.wfile.write(b"0")
@@ -573,23 +553,21 @@ def test_dripping_response_ends_with_the_deadline(script: Script, begun: str) ->
     assert time.monotonic() - began < 20, "the whole response would take hours"
 
 
-def test_server_that_sends_nothing_is_unavailable(script: Script) -> None:
-    gone = threading.Event()
-    script.answer = lambda _: gone.wait(5) and None  # type: ignore[assignment]
-    with pytest.raises(DeadlinePassed):
-        script.ask(seconds=0.5).get(REQUEST.name)
-    gone.set()
-
-
-def test_silent_server_is_unavailable_long_before_the_deadline(
+@pytest.mark.parametrize(
+    ("budget", "silence", "error"), [(0.5, 10.0, DeadlinePassed), (30, 0.3, ApiServerUnavailable)]
+)
+def test_silent_server_ends_the_call_at_the_deadline_or_is_unavailable_before(
     script: Script,
     monkeypatch: pytest.MonkeyPatch,
+    budget: float,
+    silence: float,
+    error: type[AttestationError],
 ) -> None:
-    monkeypatch.setattr(client, "READ_SECONDS", 0.3)
+    monkeypatch.setattr(client, "READ_SECONDS", silence)
     gone = threading.Event()
     script.answer = lambda _: gone.wait(5) and None  # type: ignore[assignment]
-    with pytest.raises(ApiServerUnavailable):
-        script.ask(seconds=30).get(REQUEST.name)
+    with pytest.raises(error):
+        script.ask(seconds=budget).get(REQUEST.name)
     gone.set()
 
 
@@ -745,7 +723,6 @@ def test_certificate_and_key_that_do_not_match_are_refused(script: Script) -> No
 
 
 def open_descriptors() -> int:
-    """Count the open descriptors of this process."""
     return len(list(Path("/proc/self/fd").iterdir()))
 
 

@@ -13,7 +13,6 @@ class Countdown:
     step: float = 0.0
 
     def remaining(self) -> float:
-        """See `Deadline`."""
         self.left -= self.step
         return self.left
 

@@ -5,7 +5,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from authenticator.errors import ConfigurationInvalid, ProviderAnswerInvalid, ProviderUnavailable
+from authenticator.errors import ProviderAnswerInvalid
 from authenticator.model import Deadline
 from authenticator.providers.azure import Azure
 from authenticator.providers.provider import Identity
@@ -48,7 +48,6 @@ VM = machine(COMPUTE + "/virtualMachines/Fleet-md-0-x7k2p")
 
 
 def identity(exchanges: dict[str, Exchange], deadline: Deadline) -> Identity:
-    """Query the provider."""
     with Recorded(exchanges).running() as url:
         return Azure("", base_url=url).identity(deadline)
 
@@ -110,13 +109,3 @@ def test_resource_of_another_form_is_refused(deadline: Deadline, resource: str) 
 def test_network_of_another_form_is_refused(deadline: Deadline, network: str) -> None:
     with pytest.raises(ProviderAnswerInvalid):
         identity({**VM, NETWORK: answer(network)}, deadline)
-
-
-def test_service_that_is_being_updated_is_unavailable(deadline: Deadline) -> None:
-    with pytest.raises(ProviderUnavailable, match="410"):
-        identity({**VM, RESOURCE: Exchange(status=410)}, deadline)
-
-
-def test_option_is_refused() -> None:
-    with pytest.raises(ConfigurationInvalid):
-        Azure("westeurope")

@@ -17,7 +17,6 @@ HOST = "43527d4d-5bb4-4b1c-9d3a-6f0c1b1f9a3e"
 
 
 def instance_data(path: Path, *, v1: object = None, meta_data: object = None) -> Path:
-    """Write the instance data of cloud-init."""
     written = {"ds": {"_doc": "EXPERIMENTAL", "meta_data": meta_data}, "v1": v1, "merged_cfg": {}}
     path /= "instance-data.json"
     path.write_text(json.dumps(written))
@@ -75,12 +74,6 @@ def test_metal3_does_not_fall_back_to_the_old_form(tmp_path: Path, deadline: Dea
         Metal3("", path=path).identity(deadline)
 
 
-@pytest.mark.parametrize("make", [Equinix, Metal3])
-def test_unknown_option_is_refused(make: type[Equinix | Metal3]) -> None:
-    with pytest.raises(ConfigurationInvalid):
-        make("other")
-
-
 def test_machine_without_cloud_init_is_unavailable(tmp_path: Path, deadline: Deadline) -> None:
     with pytest.raises(ProviderUnavailable, match="has cloud-init run"):
         Equinix("", path=tmp_path / "instance-data.json").identity(deadline)
@@ -101,7 +94,6 @@ def test_instance_data_that_cannot_be_read_is_refused(
 
 
 def identity(path: Path, text: str, deadline: Deadline) -> Identity:
-    """Query the provider `file`."""
     path /= "identity.yaml"
     path.write_text(text)
     return File(str(path)).identity(deadline)
@@ -146,9 +138,3 @@ def test_file_of_another_form_is_refused(tmp_path: Path, deadline: Deadline, tex
 def test_missing_file_is_an_error(tmp_path: Path, deadline: Deadline) -> None:
     with pytest.raises(ConfigurationInvalid, match="No such file"):
         File(str(tmp_path / "missing")).identity(deadline)
-
-
-@pytest.mark.parametrize("option", ["", "identity.yaml"])
-def test_file_needs_an_absolute_path(option: str) -> None:
-    with pytest.raises(ConfigurationInvalid, match="absolute"):
-        File(option)

@@ -4,7 +4,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from authenticator.errors import ConfigurationInvalid, ProviderAnswerInvalid
+from authenticator.errors import ProviderAnswerInvalid
 from authenticator.model import Deadline
 from authenticator.providers.gce import FLAVOR, Gce
 from authenticator.providers.provider import Identity
@@ -29,7 +29,6 @@ INSTANCE = {
 
 
 def identity(exchanges: dict[str, Exchange], deadline: Deadline) -> Identity:
-    """Query the provider."""
     with Recorded(exchanges).running() as url:
         return Gce("", base_url=url).identity(deadline)
 
@@ -79,8 +78,3 @@ def test_answer_without_googles_header_is_refused(
 def test_answer_of_another_form_is_refused(deadline: Deadline, path: str, body: str) -> None:
     with pytest.raises(ProviderAnswerInvalid):
         identity({**INSTANCE, path: answer(body)}, deadline)
-
-
-def test_option_is_refused() -> None:
-    with pytest.raises(ConfigurationInvalid):
-        Gce("europe-west3")

@@ -19,7 +19,6 @@ from tests.fakes.metadata_server import Exchange, Recorded
 
 
 def ask(recorded: Recorded, deadline: Deadline) -> str:
-    """Read the one key of a service."""
     with (
         recorded.running() as url,
         MetadataService(url, deadline, {"Metadata": "true"}) as service,
@@ -28,7 +27,6 @@ def ask(recorded: Recorded, deadline: Deadline) -> str:
 
 
 def answering(exchange: Exchange) -> Recorded:
-    """Return a service that has one key."""
     return Recorded({"GET /key": exchange})
 
 

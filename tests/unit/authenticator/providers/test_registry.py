@@ -55,7 +55,6 @@ def distribute(directory: Path, name: str, providers: Mapping[str, str]) -> None
 
 
 def rack(directory: Path) -> None:
-    """Install the third-party provider `rack`."""
     distribute(directory, "example-rack", {"rack": "example_rack:Rack"})
 
 
@@ -63,6 +62,29 @@ def rack(directory: Path) -> None:
 def test_built_in_provider_is_found_by_its_name(name: str, option: str) -> None:
     provider = registry.load(f"{name}:{option}" if option else name)
     assert type(provider).__name__.lower() == name
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "aws:eu-central-1",
+        "azure:westeurope",
+        "equinix:other",
+        "file",
+        "file:identity.yaml",
+        "gce:europe-west3",
+        "metal3:other",
+        "openstack:a/b",
+        "openstack:a b",
+        "openstack:/",
+        "openstack:é",
+        "vsphere:datacenter",
+    ],
+)
+def test_option_of_another_form_is_refused(setting: str) -> None:
+    name = setting.partition(":")[0]
+    with pytest.raises(ConfigurationInvalid, match=f"provider {name}"):
+        registry.load(setting)
 
 
 def test_third_party_provider_is_found_and_gets_its_option(

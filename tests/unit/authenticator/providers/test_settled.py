@@ -54,7 +54,6 @@ def test_host_name_is_used_last() -> None:
 
 
 def refuse(setting: str) -> Identity:
-    """Fail: the provider must not be queried."""
     raise AssertionError(setting)
 
 

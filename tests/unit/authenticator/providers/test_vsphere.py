@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from authenticator.errors import ConfigurationInvalid, ProviderAnswerInvalid, ProviderUnavailable
+from authenticator.errors import ProviderAnswerInvalid, ProviderUnavailable
 from authenticator.model import Deadline
 from authenticator.providers import vsphere
 from authenticator.providers.provider import Identity
@@ -27,7 +27,6 @@ exit 1
 
 
 def machine(directory: Path, serial: str = SERIAL) -> Path:
-    """Write the DMI directory of a virtual machine."""
     (directory / "product_serial").write_text(serial)
     return directory
 
@@ -45,7 +44,6 @@ def tool(directory: Path, metadata: bytes, encoding: str, *, name: str = "vmware
 
 
 def executable(path: Path, text: str) -> Path:
-    """Write a program."""
     path.write_text(text)
     path.chmod(0o755)
     return path
@@ -190,8 +188,3 @@ def test_tool_that_cannot_be_run_is_unavailable(tmp_path: Path, deadline: Deadli
     broken.chmod(0o644)
     with pytest.raises(ProviderUnavailable, match="vmtoolsd"):
         name(broken, tmp_path, deadline)
-
-
-def test_option_is_refused() -> None:
-    with pytest.raises(ConfigurationInvalid):
-        VSphere("datacenter")

@@ -62,20 +62,17 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def state_directory(path: Path) -> Iterator[StateDirectory]:
-    """Return an open state directory."""
     with StateDirectory(path) as opened:
         yield opened
 
 
 @pytest.fixture
 def clock() -> FakeClock:
-    """Return a clock."""
     return FakeClock()
 
 
 @pytest.fixture
 def file_store(state_directory: StateDirectory, clock: FakeClock) -> FileStore:
-    """Return the store in the directory."""
     return FileStore(state_directory, clock)
 
 
@@ -155,7 +152,7 @@ def test_lock_has_one_holder(store: FileStore, clock: FakeClock) -> None:
         before = clock.boottime()
         with pytest.raises(DeadlinePassed), store.lock(Deadline(clock, 1)):
             pass
-        assert clock.boottime() - before < 2
+        assert clock.boottime() - before < 1 + 2 * LOCK_POLL_SECONDS
     with store.lock(Deadline(clock, 1)):
         pass
 
@@ -187,7 +184,6 @@ def test_all_files_are_private_and_no_temporary_file_remains(
 
 
 def fail(*_: object, **__: object) -> None:
-    """Replace a system call by one that fails."""
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
@@ -210,14 +206,6 @@ def test_directory_whose_mode_cannot_be_changed_is_used(
         assert opened.read("x") is None
 
 
-def test_wait_for_the_lock_ends_at_the_deadline(file_store: FileStore, clock: FakeClock) -> None:
-    with file_store.lock(Deadline(clock, 1)):
-        before = clock.boottime()
-        with pytest.raises(DeadlinePassed), file_store.lock(Deadline(clock, 1)):
-            pass
-        assert 1 <= clock.boottime() - before < 1 + 2 * LOCK_POLL_SECONDS
-
-
 def test_released_lock_is_acquired(
     file_store: FileStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,18 +217,15 @@ def test_released_lock_is_acquired(
 
 
 def link(path: Path) -> None:
-    """Replace a file by a link to the same content."""
     path.symlink_to(path.rename(path.with_suffix(".elsewhere")))
 
 
 def pipe(path: Path) -> None:
-    """Replace a file by a pipe."""
     path.unlink()
     os.mkfifo(path, 0o600)
 
 
 def directory(path: Path) -> None:
-    """Replace a file by a directory."""
     path.unlink()
     path.mkdir()
 
@@ -565,12 +550,6 @@ def test_file_that_others_could_have_written_is_not_read(
     assert state_directory.read("x") == b"x"
     (path / "x").chmod(mode)
     with pytest.raises(StateCorrupted):
-        state_directory.read("x")
-
-
-def test_pipe_is_not_read(state_directory: StateDirectory, path: Path) -> None:
-    os.mkfifo(path / "x", 0o600)
-    with pytest.raises(StateCorrupted, match="must be a regular file of this user"):
         state_directory.read("x")
 
 

@@ -22,7 +22,6 @@ class MovedTime:
 
 @pytest.fixture
 def moved(monkeypatch: pytest.MonkeyPatch) -> MovedTime:
-    """Replace the system clock by this clock."""
     moved_time = MovedTime()
     monkeypatch.setattr(bounded_calls, "time", moved_time)
     return moved_time

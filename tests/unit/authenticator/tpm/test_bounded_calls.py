@@ -18,7 +18,6 @@ class Left(Deadline):
         self.seconds = seconds
 
     def remaining(self) -> float:
-        """Return the seconds that the test has set."""
         return self.seconds
 
 

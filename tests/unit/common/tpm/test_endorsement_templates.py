@@ -15,14 +15,18 @@ POLICY_B_384 = (
     "cb47ba09699646150f9fc000f3f80e12"
 )
 PROFILE = {
-    "L-1": f"0001 000b 000300b2 0020 {POLICY_A} 0006 0080 0043 0010 0800 00000000 0000",
-    "L-2": f"0023 000b 000300b2 0020 {POLICY_A} 0006 0080 0043 0010 0003 0010 0000 0000",
+    "L-1": f"0001 000b 000300b2 0020 {POLICY_A} 0006 0080 0043 0010 0800 00000000 0100"
+    + "00" * 256,
+    "L-2": f"0023 000b 000300b2 0020 {POLICY_A} 0006 0080 0043 0010 0003 0010 0020"
+    + "00" * 32
+    + "0020"
+    + "00" * 32,
     "H-1": f"0001 000b 000300f2 0020 {POLICY_B} 0006 0080 0043 0010 0800 00000000 0000",
     "H-2": f"0023 000b 000300f2 0020 {POLICY_B} 0006 0080 0043 0010 0003 0010 0000 0000",
     "H-3": f"0023 000c 000300f2 0030 {POLICY_B_384} 0006 0100 0043 0010 0004 0010 0000 0000",
     "H-6": f"0001 000c 000300f2 0030 {POLICY_B_384} 0006 0100 0043 0010 0c00 00000000 0000",
 }
-"""TPMT_PUBLIC of each template of the TCG EK Credential Profile, with an empty unique field."""
+"""TPMT_PUBLIC of each template of the TCG EK Credential Profile."""
 
 
 NAMES = pytest.mark.parametrize("name", TEMPLATES)
@@ -38,9 +42,7 @@ def key_of(name: str) -> PublicArea:
 
 @NAMES
 def test_template_is_the_profiles_to_the_byte(name: str) -> None:
-    template = TEMPLATES[name]
-    empty = EccPoint(x=b"", y=b"") if isinstance(template.parameters, EccParameters) else b""
-    assert replace(template, unique=empty).encode() == bytes.fromhex(PROFILE[name])
+    assert TEMPLATES[name].encode() == bytes.fromhex(PROFILE[name])
 
 
 @NAMES
