@@ -56,7 +56,6 @@ Change = Callable[[dict[str, Any]], object]
 
 
 def changed(good: Offer | Answer, change: Change) -> bytes:
-    """Change the JSON of a good document."""
     document = json.loads(encode_attestation_data(good))
     change(document)
     return json.dumps(document).encode()
@@ -176,7 +175,6 @@ OFFERS = st.builds(
 
 @st.composite
 def pcr_values(draw: st.DrawFn) -> dict[str, dict[int, bytes]]:
-    """Make PCR values of at least one bank."""
     banks = draw(st.sets(st.sampled_from(sorted(BANKS)), min_size=1))
     return {
         bank: {

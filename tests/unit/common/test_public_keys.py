@@ -72,14 +72,12 @@ def test_compressed_point_is_the_same_key() -> None:
 
 
 def rsa_with(*, key_bits: int = 2048, exponent: int = 0, unique: bytes = MODULUS) -> PublicArea:
-    """Change parameters or unique field of the RSA key."""
     assert isinstance(RSA.parameters, RsaParameters)
     parameters = replace(RSA.parameters, key_bits=key_bits, exponent=exponent)
     return replace(RSA, parameters=parameters, unique=unique)
 
 
 def ecc_with(*, curve: int = TPM_ECC_NIST_P256, unique: EccPoint = POINT) -> PublicArea:
-    """Change parameters or unique field of the ECC key."""
     assert isinstance(ECC.parameters, EccParameters)
     return replace(ECC, parameters=replace(ECC.parameters, curve=curve), unique=unique)
 

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ed25519, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -49,7 +49,10 @@ def rsa_pair(p: int, q: int, /, **changed: int) -> dict[str, bytes]:
     return {"tls.crt": certificate_of(public), "tls.key": key}
 
 
-def certificate_of(key: rsa.RSAPublicKey | ed25519.Ed25519PublicKey) -> bytes:
+def certificate_of(
+    key: rsa.RSAPublicKey | ed25519.Ed25519PublicKey | ec.EllipticCurvePublicKey,
+    *extensions: x509.ExtensionType,
+) -> bytes:
     """Return a certificate for a key that need not be able to sign."""
     signer = pki.ec_key()
     template = pki.Authority.make("workload", signer).certificate
@@ -62,6 +65,8 @@ def certificate_of(key: rsa.RSAPublicKey | ed25519.Ed25519PublicKey) -> bytes:
         .not_valid_before(template.not_valid_before_utc)
         .not_valid_after(template.not_valid_after_utc)
     )
+    for extension in extensions:
+        builder = builder.add_extension(extension, critical=False)
     return builder.sign(signer, hashes.SHA256()).public_bytes(Encoding.PEM)
 
 
@@ -164,22 +169,9 @@ def test_an_authority_with_an_unreadable_extension_is_refused(
 ) -> None:
     """Otherwise each certificate would fail with an error of the library."""
     key = pki.ec_key()
-    template = pki.Authority.make("workload", key).certificate
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(template.subject)
-        .issuer_name(template.issuer)
-        .public_key(key.public_key())
-        .serial_number(template.serial_number)
-        .not_valid_before(template.not_valid_before_utc)
-        .not_valid_after(template.not_valid_after_utc)
-        .add_extension(x509.UnrecognizedExtension(oid, value), critical=False)
-        .sign(key, hashes.SHA256())
-    )
+    certificate = certificate_of(key.public_key(), x509.UnrecognizedExtension(oid, value))
     with pytest.raises(AuthorityUnavailable, match="cannot be read"):
-        parse_authority(
-            {"tls.crt": certificate.public_bytes(Encoding.PEM), "tls.key": pki.key_pem(key)}
-        )
+        parse_authority({"tls.crt": certificate, "tls.key": pki.key_pem(key)})
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,10 @@ import pytest
 
 from common.challenge import decode_challenge, encode_challenge
 from common.requests.binding import challenge_key_id, encode_fields, sha256
-from common.tpm.constants import ObjectAttributes
-from signer.errors import AttestationKeyAttributesNotAllowed, EndorsementKeyNotRegistered
 from signer.issue.challenge import ChallengeState, challenge_state, make_challenge
 from signer.model import ChallengeKeys, Csr
 from signer.policy.policy import EventLogRules, PcrRules
-from tests.builders.scenario import Scenario, machine
-from tests.builders.software_tpm import TpmKey
+from tests.builders.scenario import Scenario
 
 RULES = EventLogRules(
     secure_boot=True,
@@ -29,7 +26,6 @@ RULES = EventLogRules(
 
 
 def challenge(scenario: Scenario, csr: Csr | None = None, seed: int = 0) -> str:
-    """Verify the offer, and return its challenge."""
     csr = scenario.offer_csr() if csr is None else csr
     return make_challenge(
         scenario.verify_offer(csr),
@@ -43,7 +39,6 @@ def challenge(scenario: Scenario, csr: Csr | None = None, seed: int = 0) -> str:
 
 
 def state(scenario: Scenario, annotation: str | None, csr: Csr | None = None) -> ChallengeState:
-    """Return the state of an annotation."""
     return challenge_state(
         annotation,
         scenario.offer_csr() if csr is None else csr,
@@ -81,11 +76,9 @@ def test_a_valid_challenge_is_kept() -> None:
     """For 15 minutes, also after its key has become the previous one."""
     scenario = Scenario()
     annotation = challenge(scenario)
-    assert state(scenario, annotation) is ChallengeState.CURRENT
-    scenario.now -= timedelta(seconds=60)
-    assert state(scenario, annotation) is ChallengeState.CURRENT
-    scenario.now += timedelta(seconds=60, minutes=15)
-    assert state(scenario, annotation) is ChallengeState.CURRENT
+    for seconds in (0, -60, 60 + 15 * 60):
+        scenario.now += timedelta(seconds=seconds)
+        assert state(scenario, annotation) is ChallengeState.CURRENT
     scenario.challenge_keys = ChallengeKeys(
         current=sha256(b"next"), previous=scenario.challenge_keys.current
     )
@@ -114,7 +107,6 @@ def test_challenge_keys_are_not_in_their_repr() -> None:
 
 
 def changed(**members: object) -> Callable[[str], str]:
-    """Return a function that changes members of the annotation."""
     return lambda text: json.dumps({**json.loads(text), **members}, separators=(",", ":"))
 
 
@@ -210,21 +202,3 @@ def test_a_challenge_under_an_unknown_key_is_kept_for_a_minute(
     scenario.challenge_keys = ChallengeKeys(current=sha256(b"other"), previous=None)
     scenario.now += timedelta(seconds=seconds)
     assert state(scenario, annotation) is expected
-
-
-def test_e2_an_unregistered_endorsement_key_gets_no_challenge() -> None:
-    scenario = Scenario()
-    scenario.store.machines[scenario.cluster.key] = [machine()]
-    with pytest.raises(EndorsementKeyNotRegistered):
-        scenario.verify_offer()
-
-
-def test_a1_an_attestation_key_that_can_leave_its_tpm_gets_no_challenge() -> None:
-    scenario = Scenario()
-    public = replace(
-        scenario.ak.public,
-        attributes=scenario.ak.public.attributes & ~ObjectAttributes.FIXEDTPM,
-    )
-    scenario.ak = TpmKey(private=scenario.ak.private, public=public)
-    with pytest.raises(AttestationKeyAttributesNotAllowed):
-        scenario.verify_offer()

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from signer.errors import PlatformQueryFailed, PlatformUnavailable
 from signer.platforms import azure
 from signer.platforms.azure import Azure
 from signer.platforms.credentials import RENEWED_BEFORE, KeptCredentials
-from signer.platforms.registry import platform_of
 from tests.fakes.api_server import FakeApiServer, Handler, api_server
 from tests.fakes.azure import (
     ACCESS_TOKEN,
@@ -25,7 +23,7 @@ from tests.fakes.azure import (
     machine,
     token,
 )
-from tests.fakes.platforms import RULES, with_file
+from tests.fakes.platforms import with_file
 
 SUBSCRIPTION = "9a3f1c5e-0f7b-4d4c-8b1a-2c9d3e4f5a6b"
 COMPUTE = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/team-a/providers/Microsoft.Compute"
@@ -183,12 +181,6 @@ def test_file_that_is_no_account_is_reported(content: bytes, tmp_path: Path) -> 
     assert SECRET not in caught.value.detail
 
 
-def test_missing_credentials_file_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(PlatformQueryFailed) as caught:
-        Azure(with_file(tmp_path / "missing")).vm_id(f"azure://{VM}")
-    assert "No such file" in caught.value.detail
-
-
 @pytest.mark.parametrize("resource", [VM, IN_SET])
 def test_location_is_the_subscription(platform: Azure, resource: str) -> None:
     assert platform.location(f"azure://{resource}") == SUBSCRIPTION
@@ -211,7 +203,3 @@ def test_location_is_the_subscription(platform: Azure, resource: str) -> None:
 def test_provider_id_of_another_form_has_no_location(platform: Azure, resource: str) -> None:
     with pytest.raises(ValueError, match="azure://"):
         platform.location(f"azure://{resource}")
-
-
-def test_policy_names_the_platform_by_its_entry_point() -> None:
-    assert isinstance(platform_of(replace(RULES, type="azure")), Azure)

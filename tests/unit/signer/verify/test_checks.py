@@ -17,7 +17,6 @@ ROW = re.compile(r"^\| ([RPCAQMEKSI][0-9]) \|", re.MULTILINE)
 
 
 def leaves(root: type[AttestationError] = AttestationError) -> Iterator[type[AttestationError]]:
-    """Yield the leaves of the tree of errors."""
     children = root.__subclasses__()
     for child in children:
         yield from leaves(child)
@@ -32,7 +31,6 @@ def product_leaves() -> list[type[AttestationError]]:
 
 @cache
 def text(path: str) -> str:
-    """Read a file of the repository."""
     return (ROOT / path).read_text(encoding="utf-8")
 
 

@@ -3,23 +3,17 @@
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from signer.model import AttestedNodeObject, BootState, MeasuredValues, TrustBasis
-from signer.policy.policy import EventLogRules, PcrMode, PcrSignatureRules, Policy
+from signer.policy.policy import PcrMode, PcrSignatureRules, Policy
 from signer.verify.attestation.measured_values import describe_boot
 from signer.verify.claimed_answer import make_claims
 from tests.builders.scenario import NOW, Scenario, unreleased
 from tests.fakes.claims import FakeClaimStore
 
-NO_RULES = EventLogRules(
-    secure_boot=False,
-    platform_keys=frozenset(),
-    signature_databases=frozenset(),
-    boot_loaders=frozenset(),
-)
-
 
 def claim(scenario: Scenario) -> AttestedNodeObject:
-    """Make the claims of the scenario's answer, and return the AttestedNode."""
     verified = scenario.verify_answer()
     store = FakeClaimStore(store=scenario.store)
     certificate = unreleased(NOW + timedelta(days=7))
@@ -53,13 +47,18 @@ def test_policy_without_rules_on_the_boot_gives_no_boot_state() -> None:
     assert claim(Scenario()).boot_state is None
 
 
-def test_enforced_values_are_verified() -> None:
-    assert claim(with_pcrs(PcrMode.ENFORCE, allowed=True)).boot_state is BootState.VERIFIED
-
-
-def test_values_that_the_policy_warns_about_are_verified_or_a_mismatch() -> None:
-    assert claim(with_pcrs(PcrMode.WARN, allowed=True)).boot_state is BootState.VERIFIED
-    assert claim(with_pcrs(PcrMode.WARN, allowed=False)).boot_state is BootState.MISMATCH
+@pytest.mark.parametrize(
+    ("mode", "allowed", "state"),
+    [
+        (PcrMode.ENFORCE, True, BootState.VERIFIED),
+        (PcrMode.WARN, True, BootState.VERIFIED),
+        (PcrMode.WARN, False, BootState.MISMATCH),
+    ],
+)
+def test_compared_values_are_verified_or_a_mismatch(
+    mode: PcrMode, *, allowed: bool, state: BootState
+) -> None:
+    assert claim(with_pcrs(mode, allowed=allowed)).boot_state is state
 
 
 def test_renewal_replaces_the_boot_state() -> None:

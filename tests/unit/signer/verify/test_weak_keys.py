@@ -15,12 +15,10 @@ SMALL = math.factorial(1000)
 
 
 def rsa_public(modulus: int) -> rsa.RSAPublicKey:
-    """Make a public key, whatever its modulus."""
     return rsa.RSAPublicNumbers(65537, modulus).public_key()
 
 
 def on_p384(scalar: int) -> ec.EllipticCurvePublicKey:
-    """Make the public key of a known private key."""
     return ec.derive_private_key(scalar, P384).public_key()
 
 

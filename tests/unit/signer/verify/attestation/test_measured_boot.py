@@ -62,6 +62,13 @@ def boot(events: Events, rules: EventLogRules, logged: Events | None = None) -> 
     verify_event_log(log, extended(events, SELECTION), rules)
 
 
+def published(name: str) -> tuple[bytes, dict[str, dict[int, bytes]]]:
+    """Return the log of a real machine, and the PCRs to which it replays; README.md has sources."""
+    data = (VECTORS / f"{name}.bin").read_bytes()
+    log = parse_event_log(data)
+    return data, {"sha256": {index: log.replay("sha256", index) for index in range(8)}}
+
+
 def test_boot_that_keeps_all_rules_passes() -> None:
     """Secure Boot on, known platform key and database, known loaders."""
     boot(firmware(), ALL_RULES)
@@ -169,10 +176,7 @@ def test_number_of_described_loaders_is_limited() -> None:
 
 @pytest.mark.parametrize("on", [True, False])
 def test_boot_of_a_published_log_is_described(*, on: bool) -> None:
-    """Logs of real machines; README.md has their sources."""
-    data = (VECTORS / f"secure-boot-{'on' if on else 'off'}.bin").read_bytes()
-    log = parse_event_log(data)
-    pcrs = {"sha256": {index: log.replay("sha256", index) for index in range(8)}}
+    data, pcrs = published(f"secure-boot-{'on' if on else 'off'}")
     shown = verify_event_log(data, pcrs, SECURE_BOOT if on else NO_RULES)
     assert shown.secure_boot is on
     assert shown.boot_loaders
@@ -187,10 +191,7 @@ def described(events: Sequence[Measured]) -> MeasuredBoot:
 
 def test_version_of_the_firmware_is_the_first_text_before_the_separator() -> None:
     assert described(firmware(version="1.5 (2026)")).firmware == "1.5 (2026)"
-    data = (VECTORS / "secure-boot-off.bin").read_bytes()
-    log = parse_event_log(data)
-    pcrs = {"sha256": {index: log.replay("sha256", index) for index in range(8)}}
-    boot = describe_event_log(data, pcrs)
+    boot = describe_event_log(*published("secure-boot-off"))
     assert boot is not None
     assert boot.firmware == "GCE Virtual Firmware v1"
 

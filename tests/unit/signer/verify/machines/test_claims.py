@@ -58,7 +58,6 @@ def scenario() -> Scenario:
 
 
 def other_machine(*, deleting: bool = False) -> Machine:
-    """Make the Machine of another node."""
     return machine(name="machine-2", uid="uid-2", provider_id=OTHER_ID, deleting=deleting)
 
 
@@ -70,7 +69,6 @@ def make(
     verified: VerifiedAnswer | None = None,
     claims: FakeClaimStore | None = None,
 ) -> ClaimedAnswer:
-    """Verify the answer and make its claims."""
     verified = scenario.verify_answer() if verified is None else verified
     return make_claims(
         replace(verified, holder=replace(verified.holder, basis=basis)),
@@ -81,7 +79,6 @@ def make(
 
 
 def held(scenario: Scenario, key: TpmKey | None = None) -> KeyHolder | None:
-    """Read who holds a key."""
     return scenario.store.keys[key_name(scenario.ek if key is None else key)].held_by
 
 
@@ -100,7 +97,6 @@ def assert_claimed(scenario: Scenario, basis: TrustBasis = TrustBasis.REGISTERED
 
 
 def held_by_other(scenario: Scenario, basis: TrustBasis = TrustBasis.REGISTERED) -> None:
-    """Give the key to another node of this Cluster."""
     scenario.put_claim(node_name="node-2", provider_id=OTHER_ID, basis=basis)
 
 
@@ -146,7 +142,6 @@ def name_of_free_key(scenario: Scenario) -> None:
 
 
 def name_of_deleted_key(scenario: Scenario) -> None:
-    """Delete the EndorsementKey."""
     scenario.put_claim(OTHER_KEY)
     del scenario.store.keys[key_name(OTHER_KEY)]
 
@@ -181,6 +176,55 @@ def gone_after(leave: Callable[[Scenario], None]) -> Change:
     return change
 
 
+FROM_CLUSTER = Release(cluster=ABROAD, provider_id=None)
+RELEASES = {
+    "from the Cluster": FROM_CLUSTER,
+    "from the Machine": Release(cluster=ABROAD, provider_id=OTHER_ID),
+}
+
+
+def former_tenant(scenario: Scenario, *releases: Release) -> None:
+    """Give the key to a Machine of another Cluster that is registered for it."""
+    holder = scenario.holder(cluster=ABROAD, provider_id=OTHER_ID)
+    name = key_name(scenario.ek)
+    scenario.put_key(name, held_by=holder, released_from=releases)
+    scenario.put_node(name, holder)
+    scenario.store.machines[ABROAD] = [other_machine()]
+
+
+def moved_by_clusterctl(release: Release) -> Change:
+    """Give the key no holder, as after a move to a cluster that has the key already."""
+
+    def change(scenario: Scenario) -> None:
+        former_tenant(scenario)
+        scenario.put_key(key_name(scenario.ek), released_from=(release,))
+
+    return change
+
+
+def unreadable_claim(*releases: Release, machines: int = 1) -> Change:
+    """Let the former tenant write a time into its AttestedNode that no program can read."""
+
+    def change(scenario: Scenario) -> None:
+        former_tenant(scenario, *releases)
+        scenario.store.unreadable_nodes.add((ABROAD, NODE))
+        del scenario.store.machines[ABROAD][machines:]
+
+    return change
+
+
+def released_after(leave: Callable[[Scenario], None]) -> Change:
+    """Release a key that an AttestedNode names after a crash or a move."""
+
+    def change(scenario: Scenario) -> None:
+        moved_claim(scenario)
+        leave(scenario)
+        key = scenario.store.keys[key_name(scenario.ek)]
+        scenario.store.put_key(replace(key, released_from=(FROM_CLUSTER,)))
+
+    return change
+
+
 STOP_NOBODY: dict[str, Change] = {
     "the key is registered, as an object": lambda s: s.put_key(key_name(s.ek)),
     "the basis of the own claim changes": lambda s: s.put_claim(basis=TrustBasis.FIRST_USE),
@@ -211,6 +255,12 @@ STOP_NOBODY: dict[str, Change] = {
     "a Machine of the same name on the hardware": same_hardware("machine-1"),
     "another Machine on the hardware abroad": same_hardware_abroad,
     **{f"{name}, the Machine is gone": gone_after(leave) for name, leave in LEFTOVERS.items()},
+    "released after a crash before K2": released_after(crash_before_k2),
+    "released after its holder was lost": released_after(holder_is_lost),
+    # No release helped.
+    **{f"unreadable, released {name}": unreadable_claim(r) for name, r in RELEASES.items()},
+    "unreadable, the Machine is gone": unreadable_claim(machines=0),
+    **{f"no holder, released {name}": moved_by_clusterctl(r) for name, r in RELEASES.items()},
 }
 
 
@@ -220,6 +270,19 @@ def test_k_claim_that_is_not_live_or_weaker_is_replaced(scenario: Scenario, chan
     scenario.verify_offer()
     make(scenario)
     assert_claimed(scenario)
+
+
+@pytest.mark.parametrize("release", RELEASES.values(), ids=RELEASES)
+@pytest.mark.parametrize("policy", [POLICY, AFTER_CERTIFICATE], ids=["default", "after"])
+def test_k1_next_owner_takes_a_key_that_was_released_from_the_former_tenant(
+    scenario: Scenario, release: Release, policy: Policy
+) -> None:
+    """It waited as long as the former tenant kept a Machine with the old provider ID."""
+    former_tenant(scenario, release)
+    scenario.verify_offer()
+    make(scenario, policy=policy)
+    assert_claimed(scenario)
+    assert scenario.store.keys[key_name(scenario.ek)].released_from == (release,)
 
 
 # What is written
@@ -352,19 +415,6 @@ def test_k2_claim_of_a_pool_member_names_no_machine(scenario: Scenario) -> None:
 # One TPM, several node names: what a crash or a move leaves must not free the key
 
 
-@pytest.mark.parametrize("leave", [crash_before_k2, holder_is_lost])
-def test_k1_release_frees_a_key_that_an_attested_node_names(
-    scenario: Scenario, leave: Callable[[Scenario], None]
-) -> None:
-    moved_claim(scenario)
-    leave(scenario)
-    key = scenario.store.keys[key_name(scenario.ek)]
-    release = Release(cluster=ABROAD, provider_id=None)
-    scenario.store.put_key(replace(key, released_from=(release,)))
-    make(scenario)
-    assert_claimed(scenario)
-
-
 def test_k1_attested_node_that_the_cache_has_and_the_api_server_has_not_keeps_no_key(
     scenario: Scenario,
 ) -> None:
@@ -389,67 +439,3 @@ def test_k1_machine_itself_claims_again_after_a_crash_between_its_two_names(
     node = scenario.store.find_node(ABROAD, name)
     assert node is not None
     assert (node.endorsement_key, node.machine_uid) == (key_name(scenario.ek), LIVING.uid)
-
-
-# Hardware that went to another owner
-
-
-def former_tenant(scenario: Scenario, *releases: Release) -> None:
-    """Give the key to a Machine of another Cluster that is registered for it."""
-    holder = scenario.holder(cluster=ABROAD, provider_id=OTHER_ID)
-    name = key_name(scenario.ek)
-    scenario.put_key(name, held_by=holder, released_from=releases)
-    scenario.put_node(name, holder)
-    scenario.store.machines[ABROAD] = [other_machine()]
-
-
-RELEASES = {
-    "from the Cluster": Release(cluster=ABROAD, provider_id=None),
-    "from the Machine": Release(cluster=ABROAD, provider_id=OTHER_ID),
-}
-
-
-@pytest.mark.parametrize("release", RELEASES.values(), ids=RELEASES)
-@pytest.mark.parametrize("policy", [POLICY, AFTER_CERTIFICATE], ids=["default", "after"])
-def test_k1_next_owner_takes_a_key_that_was_released_from_the_former_tenant(
-    scenario: Scenario, release: Release, policy: Policy
-) -> None:
-    """It waited as long as the former tenant kept a Machine with the old provider ID."""
-    former_tenant(scenario, release)
-    scenario.verify_offer()
-    make(scenario, policy=policy)
-    assert_claimed(scenario)
-    assert scenario.store.keys[key_name(scenario.ek)].released_from == (release,)
-
-
-@pytest.mark.parametrize("release", RELEASES.values(), ids=RELEASES)
-def test_k1_release_frees_a_key_that_only_the_attested_node_names(
-    scenario: Scenario, release: Release
-) -> None:
-    """The key has no holder, as after `clusterctl move` to a cluster that has the key already."""
-    former_tenant(scenario)
-    scenario.put_key(key_name(scenario.ek), released_from=(release,))
-    make(scenario)
-    assert_claimed(scenario)
-
-
-@pytest.mark.parametrize("release", RELEASES.values(), ids=RELEASES)
-def test_k1_release_frees_a_key_whose_attested_node_cannot_be_read(
-    scenario: Scenario, release: Release
-) -> None:
-    """The former tenant wrote a time that no program can read, and no release helped."""
-    former_tenant(scenario, release)
-    scenario.store.unreadable_nodes.add((ABROAD, NODE))
-    scenario.verify_offer()
-    make(scenario)
-    assert_claimed(scenario)
-
-
-def test_k1_key_of_a_deleted_machine_is_free_although_its_attested_node_cannot_be_read(
-    scenario: Scenario,
-) -> None:
-    former_tenant(scenario)
-    scenario.store.unreadable_nodes.add((ABROAD, NODE))
-    del scenario.store.machines[ABROAD]
-    make(scenario)
-    assert_claimed(scenario)

@@ -17,7 +17,6 @@ NOT_AFTER = NOW + timedelta(days=7)
 
 
 def make(scenario: Scenario, verified: VerifiedAnswer) -> FakeClaimStore:
-    """Make the claims of a verified answer; return the store with its calls."""
     claims = FakeClaimStore(store=scenario.store)
     make_claims(verified, scenario.context(), claims=claims, certificate=unreleased(NOT_AFTER))
     return claims

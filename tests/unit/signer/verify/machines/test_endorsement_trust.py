@@ -27,12 +27,10 @@ def scenario_of(trust: TrustMode, *records: RegisteredKey) -> Scenario:
 
 
 def own(scenario: Scenario) -> RegisteredKey:
-    """Record the node's own key."""
     return record_of(scenario.ek)
 
 
 def registered(**changes: Any) -> Registration:  # noqa: ANN401 - its fields
-    """Register for this Cluster."""
     registration = Registration(cluster=HOME, provider_id=None, machine_name=None, node_name=None)
     return replace(registration, **changes)
 
@@ -60,7 +58,6 @@ def other_key(*, holds: bool = False, **entry: Any) -> Change:  # noqa: ANN401 -
 
 
 def both_keys(scenario: Scenario) -> None:
-    """Register two keys for the name."""
     for key in (OTHER, scenario.ek):
         scenario.put_key(key_name(key), registered_for=(registered(node_name=NODE),))
 

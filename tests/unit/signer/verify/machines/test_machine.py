@@ -24,20 +24,16 @@ Change = Callable[[Scenario], object]
 
 
 def deleted_twin(scenario: Scenario) -> None:
-    """Delete an older Machine on the same host."""
     twin = machine(name="machine-2", uid="uid-2", deleting=True)
     scenario.store.machines[HOME].append(twin)
 
 
 def addresses(*pairs: tuple[str, str]) -> Change:
-    """Give the Machine these addresses."""
     made = tuple(Address(type=kind, address=text) for kind, text in pairs)
     return lambda scenario: scenario.change_machine(addresses=made)
 
 
 def renewing(change: Change) -> Change:
-    """Change a scenario in which the node renews."""
-
     def changed(scenario: Scenario) -> None:
         scenario.as_node()
         change(scenario)
@@ -75,7 +71,6 @@ def half_claim(**holder: object) -> Change:
 
 
 def banned_claim(scenario: Scenario) -> None:
-    """Claim another name with a key that is banned."""
     scenario.put_claim(
         endorsement_key(), banned=True, node_name="internal", basis=TrustBasis.REGISTERED
     )
@@ -91,7 +86,6 @@ def named_pool_member(scenario: Scenario) -> None:
 
 
 def node(provider_id: str, name: str = NODE) -> Change:
-    """Add a Node to the workload cluster."""
     made = Node(name=name, provider_id=provider_id)
     return lambda scenario: scenario.inventory.nodes.append(made)
 

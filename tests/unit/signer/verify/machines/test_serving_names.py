@@ -37,7 +37,6 @@ def scenario() -> Scenario:
 
 
 def check(scenario: Scenario, *names: SubjectAltName) -> tuple[object, ...]:
-    """Verify names, and return what may be certified."""
     verified = verify_serving_names(names, scenario.machine, scenario.inventory)
     return (*verified.dns, *verified.addresses)
 

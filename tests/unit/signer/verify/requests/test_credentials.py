@@ -47,7 +47,6 @@ def claim(
     certificate: WithheldCertificate | None = None,
     claims: FakeClaimStore | None = None,
 ) -> ClaimedAnswer:
-    """Verify the answer and make its claims."""
     return make_claims(
         scenario.verify_answer(),
         scenario.context(),
@@ -57,7 +56,6 @@ def claim(
 
 
 def recorded(scenario: Scenario) -> tuple[str, ...]:
-    """Return the IDs in the AttestedNode of the node."""
     return scenario.claim.credential_ids
 
 
@@ -109,44 +107,37 @@ def test_k4_unknown_certificate_is_refused(unknown: Known) -> None:
 # what is recorded
 
 
-def after_issue(presented: str, *ids: str) -> tuple[str, ...]:
-    """Return what is recorded for a certificate that this node requested."""
-    node = recording(*ids)
+AFTER_ISSUE: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
+    # The node has no other one until it has received the new one.
+    "a renewal keeps the one that filed it": (A, (A,), (A, NEW)),
+    "a renewal ends those before it": (B, (A, B), (B, NEW)),
+    # Each of them may have been released by a signer that crashed afterwards.
+    "a renewal keeps those after it": (A, (A, B, C), (A, B, C, NEW)),
+    "an unknown one is not recorded": (C, (A, B), (A, B, NEW)),
+    # The renewal may have to be repeated with it.
+    "the first one of a control plane node": (A, (), (A, NEW)),
+    # Another replica may have released one of them for the same request.
+    "a join with the same TPM keeps all": ("", (A, B), (A, B, NEW)),
+    # After a conflict at K3, K2 is written again.
+    "the same one is recorded once": (A, (A, NEW), (A, NEW)),
+}
+
+
+@pytest.mark.parametrize(("presented", "before", "after"), AFTER_ISSUE.values(), ids=AFTER_ISSUE)
+def test_issued_certificate_is_recorded_after_those_that_the_node_may_have(
+    presented: str, before: tuple[str, ...], after: tuple[str, ...]
+) -> None:
+    node = recording(*before)
     key = node.endorsement_key
-    return credential_ids_after_issue(node, key, presented=presented, issued=NEW)
+    assert credential_ids_after_issue(node, key, presented=presented, issued=NEW) == after
 
 
-def test_first_certificate_is_recorded() -> None:
-    assert credential_ids_after_issue(None, "key", presented="", issued=NEW) == (NEW,)
-
-
-def test_renewal_keeps_the_certificate_that_filed_it() -> None:
-    """The node has no other one until it has received the new one."""
-    assert after_issue(A, A) == (A, NEW)
-
-
-def test_renewal_ends_the_certificates_before_the_one_that_filed_it() -> None:
-    assert after_issue(B, A, B) == (B, NEW)
-
-
-def test_renewal_keeps_the_certificates_after_the_one_that_filed_it() -> None:
-    """Each of them may have been released by a signer that crashed afterwards."""
-    assert after_issue(A, A, B, C) == (A, B, C, NEW)
-
-
-def test_unknown_certificate_is_not_recorded() -> None:
-    assert after_issue(C, A, B) == (A, B, NEW)
-
-
-def test_first_certificate_of_a_control_plane_node_is_recorded_with_its_renewal() -> None:
-    """The renewal may have to be repeated with it."""
-    assert after_issue(A) == (A, NEW)
-    assert credential_ids_after_issue(None, "key", presented=A, issued=NEW) == (A, NEW)
-
-
-def test_join_keeps_the_certificates_of_the_same_tpm() -> None:
-    """Another replica may have released one of them for the same request."""
-    assert after_issue("", A, B) == (A, B, NEW)
+@pytest.mark.parametrize(("presented", "after"), [("", (NEW,)), (A, (A, NEW))])
+def test_first_certificate_is_recorded_with_the_one_that_filed_its_request(
+    presented: str, after: tuple[str, ...]
+) -> None:
+    """A control plane node has a certificate that this signer did not issue."""
+    assert credential_ids_after_issue(None, "key", presented=presented, issued=NEW) == after
 
 
 def test_join_with_another_tpm_ends_the_certificates_of_the_former() -> None:
@@ -183,11 +174,6 @@ def test_claim_that_is_not_older_than_the_list_keeps_its_ids() -> None:
     key = node.endorsement_key
     ids = credential_ids_after_issue(node, key, presented=A, issued=NEW, entry=same)
     assert ids == (A, B, NEW)
-
-
-def test_same_certificate_is_recorded_once() -> None:
-    """After a conflict at K3, K2 is written again."""
-    assert after_issue(A, A, NEW) == (A, NEW)
 
 
 def test_crashes_without_end_keep_the_certificate_that_the_node_has() -> None:
@@ -280,7 +266,6 @@ def test_k4_crash_after_the_claim_does_not_lock_the_node_out() -> None:
 def unknown(
     scenario: Scenario, claims: FakeClaimStore, entry: CredentialEntry | None = None
 ) -> RequesterCredentialUnknown | None:
-    """Look for the certificate that filed an offer."""
     presented = scenario.verify_offer().requester_credential
     return find_unknown_credential(presented, NODE, scenario.inventory, claims, lambda _: entry)
 

@@ -47,7 +47,6 @@ RSA_KEY = rsa_key().public_key()
 def verify(
     *certificates: bytes, key: PublicKey = ECC_KEY, allow_without_usage: bool = False
 ) -> None:
-    """Verify certificates against the vendor's authorities."""
     verify_endorsement_certificate(
         certificates,
         key,
@@ -122,7 +121,6 @@ def test_nv_header_wrapper_and_padding_are_removed(wrap: Callable[[bytes], bytes
 
 
 def extension(oid: str, value: bytes, *, flag: bytes = b"") -> bytes:
-    """Write an extension by hand."""
     identifier = x509.ObjectIdentifier(oid)
     usage_of = x509.ExtendedKeyUsage([identifier]).public_bytes()
     encoded = der.parse(usage_of).children[0].der
@@ -173,7 +171,6 @@ def test_oaep_certificate_of_a_root_needs_no_other_certificate() -> None:
 
 
 def oaep_leaf(issuer: Issuer, **changes: Any) -> bytes:  # noqa: ANN401 - those of `leaf`
-    """Make a certificate for an RSA key named id-RSAES-OAEP."""
     return rewritten(leaf(issuer, RSA_KEY, **changes), issuer, SPKI, oaep)
 
 
@@ -290,7 +287,6 @@ def test_serial_number_zero_passes_where_a_list_exists() -> None:
 
 
 def without(*kinds: type[x509.ExtensionType]) -> dict[x509.ExtensionType, bool]:
-    """Return the ordinary extensions except for some."""
     return {e: c for e, c in leaf_extensions(ECC_KEY).items() if not isinstance(e, kinds)}
 
 

@@ -32,7 +32,6 @@ EXPLICIT_3 = 0xA3
 
 
 def sequence(*parts: bytes) -> bytes:
-    """Write a SEQUENCE."""
     return der.encode(der.SEQUENCE, b"".join(parts))
 
 
@@ -42,12 +41,10 @@ def certificate(*parts: bytes) -> bytes:
 
 
 def with_part(place: int, part: bytes) -> CertificateFields:
-    """Read a certificate with one part changed."""
     return read_fields(certificate(*PARTS[:place], part, *PARTS[place + 1 :]))
 
 
 def with_extension(*parts: bytes) -> CertificateFields:
-    """Read a certificate with one extension of these parts."""
     return with_part(EXTENSIONS, der.encode(EXPLICIT_3, sequence(sequence(*parts))))
 
 
@@ -89,12 +86,10 @@ def test_utc_time_and_generalized_time_are_parsed(
 
 
 def identifier(text: str) -> bytes:
-    """Write an OBJECT IDENTIFIER, given in hex."""
     return der.encode(der.OBJECT_IDENTIFIER, bytes.fromhex(text))
 
 
 def spki(key: bytes, *algorithm: bytes) -> bytes:
-    """Write a SubjectPublicKeyInfo."""
     return sequence(sequence(*algorithm), der.encode(der.BIT_STRING, b"\0" + key))
 
 
@@ -155,7 +150,6 @@ def test_criticality_is_parsed(
 
 
 def with_value(number: str, value: bytes) -> CertificateFields:
-    """Read a certificate with one extension of 2.5.29."""
     return with_extension(identifier("551d" + number), der.encode(der.OCTET_STRING, value))
 
 

@@ -48,7 +48,6 @@ def anchors() -> TrustAnchors:
 
 
 def verified(file: str, anchors: TrustAnchors) -> CertificateFields:
-    """Verify a certificate for the key that it certifies."""
     der = (NAMED / file).read_bytes()
     key = read_fields(der).public_key
     assert key is not None

@@ -29,7 +29,6 @@ ECC_KEY = ec.generate_private_key(ec.SECP256R1()).public_key()
 
 
 def verify_with(*lists: bytes, serial: int = 7) -> None:
-    """Verify a certificate under revocation lists."""
     verify_endorsement_certificate(
         [leaf(BELOW, ECC_KEY, serial=serial)],
         ECC_KEY,
@@ -74,7 +73,6 @@ def test_list_is_valid_from_its_first_to_its_last_second() -> None:
 
 
 def pem(issuer: Issuer) -> bytes:
-    """Return its certificate as PEM."""
     return issuer.certificate.public_bytes(Encoding.PEM)
 
 
@@ -91,7 +89,6 @@ def test_anchors_are_loaded_from_pem_and_der() -> None:
 
 
 def list_pem(data: bytes) -> bytes:
-    """Write a revocation list as PEM."""
     return x509.load_der_x509_crl(data).public_bytes(Encoding.PEM)
 
 
