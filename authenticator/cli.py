@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from authenticator import background
+from authenticator import background, wiring
 from authenticator.background import STDERR
 from authenticator.clock import SystemClock
 from authenticator.commands.run import (
@@ -38,7 +38,7 @@ from authenticator.config.command_line import (
 )
 from authenticator.config.exec_info import EXEC_INFO_ENV, parse_exec_info
 from authenticator.config.invocation import Invocation
-from authenticator.config.settings import resolve
+from authenticator.config.settings import resolve, resolve_valid
 from authenticator.enroll.enroll import Trigger
 from authenticator.errors import (
     ConfigurationInvalid,
@@ -123,7 +123,11 @@ def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
         return _run_in_background(Trigger(arguments[1]), arguments[2:], info)
     parsed = _parse(arguments)
     if parsed.command == DEFAULT_COMMAND:
-        return _credential(_build_invocation(parsed, info, tuple(arguments)), environment)
+        try:
+            call = _build_invocation(parsed, info, tuple(arguments))
+        except ConfigurationInvalid as error:
+            return _credential_despite(error, parsed, info, tuple(arguments))
+        return _credential(call, environment)
     context = CommandContext(arguments=parsed, exec_info=info, program=sys.argv[0], out=sys.stdout)
     name = parsed.command.replace("-", "_")
     with late_imports():
@@ -169,6 +173,33 @@ def _credential(call: Invocation, environment: Mapping[str, str]) -> int:
         elif store.is_repeat_call(os.getppid(), int(now)):
             _start_background_run(call, store, environment, Trigger.UNAUTHORIZED_SUSPECTED)
         return 0
+
+
+def _credential_despite(
+    error: ConfigurationInvalid, parsed: Arguments, info: bytes | None, arguments: tuple[str, ...]
+) -> int:
+    """Print the cached credential although settings are wrong. Raises the error without one.
+
+    The certificate works. Without it, an error in a setting would end the kubelet's access at its
+    next start.
+    """
+    if info is None:
+        raise error
+    exec_info = parse_exec_info(info)
+    settings, _ = resolve_valid(exec_info.settings, parsed.flags, os.uname().nodename)
+    call = Invocation(exec_info=exec_info, settings=settings, arguments=arguments)
+    clock = SystemClock()
+    cached = call.matches(wiring.load_credential_from(settings.state_dir, clock))
+    if cached is None or freshness(cached, clock.now()) is Freshness.EXPIRED:
+        raise error
+    _logger.error(
+        "%s: %s; the cached certificate is served until it expires, and not renewed before the"
+        " settings are corrected",
+        error.reason,
+        error.message,
+    )
+    _print(call, cached, clock.now())
+    return 0
 
 
 def _log_last_failure(store: FileStore) -> None:

@@ -166,16 +166,26 @@ def resolve(
     is not checked here: a cached certificate is served with any value. Raises
     `ConfigurationInvalid`.
     """
+    settings, wrong = resolve_valid(extension, flags, hostname)
+    if problems or wrong:
+        raise ConfigurationInvalid("; ".join((*problems, *wrong)))
+    return settings
+
+
+def resolve_valid(
+    extension: Mapping[str, object], flags: Mapping[str, str], hostname: str
+) -> tuple[Settings, list[str]]:
+    """Return the settings without those that are wrong, and what is wrong.
+
+    They are good enough to find a cached certificate, and not to request one.
+    """
     values, wrong = _parse_values(extension, flags)
-    all_problems = [*problems, *wrong]
-    all_problems += [f"unknown setting {key!r}" for key in extension if key not in _BY_KEY]
+    wrong += [f"unknown setting {key!r}" for key in extension if key not in _BY_KEY]
     if any(key in flags for key in _PROVIDER_ID_KEYS):
         values = {k: v for k, v in values.items() if k in flags or k not in _PROVIDER_ID_KEYS}
     if all(key in values for key in _PROVIDER_ID_KEYS):
-        all_problems.append("providerID and providerIDFile exclude each other")
-    if all_problems:
-        raise ConfigurationInvalid("; ".join(all_problems))
-    return Settings(
+        wrong.append("providerID and providerIDFile exclude each other")
+    settings = Settings(
         node_name=str(values.get("nodeName", hostname.strip().lower())),
         node_name_explicit="nodeName" in values,
         provider_id=cast("str | None", values.get("providerID")),
@@ -192,6 +202,7 @@ def resolve(
         signer_name=CLIENT_SIGNER,
         expiration_seconds=cast("int | None", values.get("expirationSeconds")),
     )
+    return settings, wrong
 
 
 _BY_KEY: Final = {setting.key: setting for setting in SETTINGS}

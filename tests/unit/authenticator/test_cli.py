@@ -413,6 +413,37 @@ def test_mistyped_flag_is_named(node: Node) -> None:
     assert "KUBERNETES_EXEC_INFO" not in line
 
 
+WRONG_SETTINGS: dict[str, tuple[dict[str, Any], tuple[str, ...], str]] = {
+    "an unknown setting": ({"providerId": "x"}, (), "unknown setting 'providerId'"),
+    "an invalid setting": ({"timeoutSeconds": "soon"}, (), "timeoutSeconds must be a number"),
+    "an unknown flag": ({}, ("--provider-idd=x",), "unknown argument '--provider-idd=x'"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_SETTINGS)
+def test_cached_certificate_is_served_although_a_setting_is_wrong(node: Node, case: str) -> None:
+    """The kubelet lost its access at its next start, with a valid certificate in the cache."""
+    credential = node.store_credential(age_days=1)
+    settings, arguments, problem = WRONG_SETTINGS[case]
+    node.settings = settings
+    result = node.call(*arguments)
+    assert (result.returncode, result.stderr.count("\n")) == (0, 1)
+    assert f"ConfigurationInvalid: {problem}" in result.stderr
+    assert "served until it expires, and not renewed" in result.stderr
+    key = json.loads(result.stdout)["status"]["clientKeyData"]
+    assert key == credential.key_pair.key.decode()
+
+
+@pytest.mark.parametrize("age_days", [8, None])
+def test_wrong_setting_is_an_error_without_a_certificate(node: Node, age_days: int | None) -> None:
+    if age_days is not None:
+        node.store_credential(age_days=age_days)
+    node.settings = {"providerId": "x"}
+    result = node.call()
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "ConfigurationInvalid: unknown setting 'providerId'" in one_line(result)
+
+
 def test_verbose_run_logs_its_steps(node: Node) -> None:
     node.store_credential(age_days=1)
     result = node.call("renew", "-v", "--state-dir", str(node.state))
