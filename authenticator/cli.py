@@ -56,6 +56,7 @@ from authenticator.state.credential import (
     freshness,
 )
 from authenticator.state.directory import StateDirectory
+from authenticator.state.run_record import RunRecorder
 from authenticator.state.store import FileStore
 from common.errors import ApiServerUnavailable, AttestationError, Consequence
 
@@ -153,6 +154,15 @@ def _build_invocation(
     return Invocation(exec_info=exec_info, settings=settings, arguments=arguments)
 
 
+def _build_valid_invocation(
+    parsed: Arguments, info: bytes | None, arguments: tuple[str, ...]
+) -> Invocation:
+    """Return the call without the settings that are wrong."""
+    exec_info = parse_exec_info(info)
+    settings, _ = resolve_valid(exec_info.settings, parsed.flags, os.uname().nodename)
+    return Invocation(exec_info=exec_info, settings=settings, arguments=arguments)
+
+
 def _credential(call: Invocation, environment: Mapping[str, str]) -> int:
     """Print the cached credential and start a background run if one is due; or get one first."""
     clock = SystemClock()
@@ -185,11 +195,8 @@ def _credential_despite(
     """
     if info is None:
         raise error
-    exec_info = parse_exec_info(info)
-    settings, _ = resolve_valid(exec_info.settings, parsed.flags, os.uname().nodename)
-    call = Invocation(exec_info=exec_info, settings=settings, arguments=arguments)
-    clock = SystemClock()
-    cached = call.matches(wiring.load_credential_from(settings.state_dir, clock))
+    call, clock = _build_valid_invocation(parsed, info, arguments), SystemClock()
+    cached = call.matches(wiring.load_credential_from(call.settings.state_dir, clock))
     if cached is None or freshness(cached, clock.now()) is Freshness.EXPIRED:
         raise error
     _logger.error(
@@ -239,8 +246,16 @@ def _start_background_run(
 
 def _run_in_background(trigger: Trigger, arguments: Sequence[str], raw: bytes | None) -> int:
     """Run what a call left to do, unless another run holds the lock."""
-    call = _build_invocation(_parse(arguments), raw, tuple(arguments))
-    clock = SystemClock()
+    parsed, clock = _parse(arguments), SystemClock()
+    try:
+        call = _build_invocation(parsed, raw, tuple(arguments))
+    except ConfigurationInvalid as error:
+        # The launcher serves the cache, and reads no settings: only the record shows it the error.
+        state_dir = _build_valid_invocation(parsed, raw, tuple(arguments)).settings.state_dir
+        with StateDirectory(state_dir) as directory:
+            record = RunRecorder(clock, trigger.value).record("failed", error)
+            FileStore(directory, clock).append_run_record(record)
+        raise
     deadline = Deadline(clock, EXCHANGE_TTL_SECONDS)
     with StateDirectory(call.settings.state_dir) as directory, watchdog(deadline):
         store = FileStore(directory, clock)

@@ -434,6 +434,17 @@ def test_cached_certificate_is_served_although_a_setting_is_wrong(node: Node, ca
     assert key == credential.key_pair.key.decode()
 
 
+def test_renewal_that_fails_for_a_wrong_setting_is_recorded(node: Node) -> None:
+    """As after a downgrade of the package: the launcher served the cache, and nothing said why."""
+    node.settings = {"providerId": "x"}
+    node.store_credential(age_days=6)
+    credentials.write_private(node.state / "runs.jsonl", b'{"result": "done"}\n')
+    assert node.run().stderr == "", "the launcher serves it"
+    _, record = node.records(2)
+    assert (record["purpose"], record["reason"]) == ("renewal-due", "ConfigurationInvalid")
+    assert "unknown setting 'providerId'" in node.run().stderr
+
+
 @pytest.mark.parametrize("age_days", [8, None])
 def test_wrong_setting_is_an_error_without_a_certificate(node: Node, age_days: int | None) -> None:
     if age_days is not None:
