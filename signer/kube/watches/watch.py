@@ -26,6 +26,7 @@ from signer.kube.pages import Page, Pager
 from signer.kube.transport.client import Expired, PageTooLarge, Response
 from signer.kube.watches.cache import Cache
 from signer.kube.watches.cache_writer import CacheWriter
+from signer.kube.watches.outage import Outage
 
 _logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -141,6 +142,7 @@ class Reflector(Generic[V]):
         self._failures = 0
         self.failure: ApiServerUnavailable | None = None
         """Why the last list or watch failed; `None` once one has succeeded."""
+        self._outage = Outage()
         fields = {"cluster": source.name, "objects": resource.plural}
         self._writer = CacheWriter(cache, resource.read, log_fields=fields, cpu=cpu, sleep=sleep)
 
@@ -194,8 +196,10 @@ class Reflector(Generic[V]):
             self.failure, self._is_doubtful = error, True
             if error.status not in _FORBIDDEN:
                 self._interrupted()
-            fields = {"message": self._message(error), "detail": error.detail}
-            _logger.warning("watch interrupted", extra=self._fields(**fields))
+            message = self._message(error)
+            if self._outage.add_failure(message, time.monotonic()):
+                fields = self._fields(message=message, detail=error.detail)
+                _logger.warning("watch interrupted", extra=fields)
             if self._failures >= _MAX_FAILURES:
                 self._version = None
         except Exception:
@@ -224,11 +228,11 @@ class Reflector(Generic[V]):
             self._writer.begin_list()
             for _ in self._writer.finish_list():
                 pass
-            self.failure = None
+            self._note_success()
             return None
         self._path = path
         version = await self._load()
-        self.failure = None
+        self._note_success()
         return version
 
     async def _find_path(self) -> str | None:
@@ -304,9 +308,11 @@ class Reflector(Generic[V]):
         async with aclosing(self._source.watch(self._path, query)) as lines:
             async for line in lines:
                 self._version = self._apply_event(line)
-                self._failures, self.failure = 0, None
+                self._failures = 0
+                self._note_success()
                 is_silent = False
-        self.failure, self._is_doubtful = None, is_silent
+        self._note_success()
+        self._is_doubtful = is_silent
         if time.monotonic() - started > _LONG_WATCH:
             self._failures = 0
         relist_at = self._listed_at + _RELIST_SECONDS * random.uniform(0.8, 1.0)  # noqa: S311 # spreads load
@@ -331,6 +337,11 @@ class Reflector(Generic[V]):
         elif key is not None:
             self._writer.store(key, event.object)
         return version
+
+    def _note_success(self) -> None:
+        self.failure = None
+        if failures := self._outage.end(time.monotonic()):
+            _logger.info("watch works again", extra=self._fields(failures=failures))
 
     def _message(self, error: ApiServerUnavailable) -> str:
         if error.status in _FORBIDDEN:

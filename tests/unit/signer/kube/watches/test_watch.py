@@ -17,7 +17,7 @@ from signer.kube import pages
 from signer.kube.decode import Fields, Json, Source, decode, read_as
 from signer.kube.pages import Page
 from signer.kube.transport.client import Expired, PageTooLarge, Response
-from signer.kube.watches import watch
+from signer.kube.watches import outage, watch
 from signer.kube.watches.cache import Cache
 from signer.kube.watches.watch import Reflector, ResourceSpec
 
@@ -351,6 +351,19 @@ def test_malformed_answers_do_not_end_the_reflector(caplog: pytest.LogCaptureFix
         "the API server's answer cannot be read",
         "an event of the API server cannot be read",
     ]
+
+
+def test_log_has_the_begin_and_the_end_of_an_outage(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each retry had a line of its own, and none said that the watch works again."""
+    monkeypatch.setattr(outage, "_STEADY_SECONDS", -1.0)
+    caplog.set_level("INFO")
+    away = [ApiServerUnavailable("away")] * 7
+    Played([*away, page(5)], [[event("ADDED", thing("a", 6, "1"))]])
+    lines = [(r.message, vars(r)["fields"]) for r in caplog.records]
+    assert [message for message, _ in lines] == ["watch interrupted"] * 3 + ["watch works again"]
+    assert lines[-1][1]["failures"] == 7
 
 
 def test_unreadable_object_is_left_out_alone() -> None:
