@@ -28,6 +28,18 @@ class Finding:
     check: str
     detail: str
     remedy: str = ""
+    is_skipped: bool = False
+    """Whether the check could not be made."""
+
+    def document(self) -> dict[str, str]:
+        """Return the finding as `kubectl attestation doctor` writes its own in JSON."""
+        result = "unknown" if self.is_skipped else "problem" if self.remedy else "ok"
+        return {
+            "result": result,
+            "check": self.check,
+            "message": self.detail,
+            "nextStep": self.remedy,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ nothing, creates no CSR and takes no lock.
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -55,7 +55,7 @@ def run(context: CommandContext) -> int:
             if not context.arguments.json:
                 context.out.write(escape_unprintable(format_text(finding)))
                 context.out.flush()
-    context.print_document({"findings": [asdict(finding) for finding in findings]}, "")
+    context.print_document({"items": [finding.document() for finding in findings]}, "")
     return EXIT_CHECK_FAILED if any(finding.remedy for finding in findings) else 0
 
 
@@ -138,7 +138,7 @@ def _finding(name: str, remedy: str, check: Check, context: DoctorContext) -> Fi
     except AttestationError as error:
         return Finding(check=name, detail=f"{error.reason}: {error.message}", remedy=remedy)
     except CheckSkipped as error:
-        return Finding(check=name, detail=str(error), remedy=_OTHERS_FIRST)
+        return Finding(check=name, detail=str(error), remedy=_OTHERS_FIRST, is_skipped=True)
     except (CheckFailed, OSError) as error:
         return Finding(check=name, detail=str(error), remedy=remedy)
 

@@ -45,7 +45,6 @@ def main() -> int:
     try:
         # The client is an extra: the node and the signer are installed without it.
         from signer.operator_cli.management import api  # noqa: PLC0415
-        from signer.operator_cli.output import printable  # noqa: PLC0415
         from signer.operator_cli.session import Session  # noqa: PLC0415
 
         command = find_command(arguments)
@@ -72,13 +71,11 @@ def main() -> int:
         _end_on_interrupt(str)
     else:
         _end_on_interrupt(lambda: f"{program}: interrupted; {session.interruption()}\n")
+
     try:
-        return _run(command, session)
+        return _run(command, session, program)
     except CommandError as error:
-        for line in error.message.splitlines():
-            sys.stderr.write(f"{program}: {printable(line)}\n")
-        if error.hint:
-            sys.stderr.write(f"next step: {printable(error.hint)}\n")
+        session.show_error(program, error)
         return error.status
     except BrokenPipeError:
         # The reader of the output, such as `head`, has ended.
@@ -115,18 +112,33 @@ def find_command(arguments: Namespace) -> "Callable[[Session], int]":
     return command
 
 
-def _run(command: "Callable[[Session], int]", session: "Session") -> int:
+def _run(command: "Callable[[Session], int]", session: "Session", program: str) -> int:
     """Run the command, again and again with `--watch`; return the exit status.
 
-    Raises `CommandError`.
+    An error of a later round does not end the process. It is shown once, and its end too. Raises
+    `CommandError`.
     """
+    status, shown = _run_once(command, session), ""
+    while getattr(session.arguments, "watch", False):
+        time.sleep(_WATCH_SECONDS)
+        session.now, session.is_first_round = datetime.now(UTC), False
+        try:
+            _run_once(command, session)
+        except CommandError as error:
+            if error.message != shown:
+                session.show_error(program, error)
+            shown = error.message
+        else:
+            if shown:
+                session.stderr.write("the management cluster can be read again\n")
+                session.stderr.flush()
+            shown = ""
+    return status
+
+
+def _run_once(command: "Callable[[Session], int]", session: "Session") -> int:
     try:
-        while True:
-            status = command(session)
-            if not getattr(session.arguments, "watch", False):
-                return status
-            time.sleep(_WATCH_SECONDS)
-            session.now, session.is_first_round = datetime.now(UTC), False
+        return command(session)
     except AttestationError as error:
         # A reader of the signer's could not read an answer of the management cluster.
         raise ServerUnavailable(f"{error.message} {error.detail}".strip()) from error

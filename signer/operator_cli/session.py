@@ -9,7 +9,7 @@ from functools import cached_property
 from threading import Event, Thread
 from typing import Final, TextIO
 
-from signer.operator_cli.errors import EXIT_OK, EXIT_UNDECIDED, Rejected
+from signer.operator_cli.errors import EXIT_OK, EXIT_UNDECIDED, CommandError, Rejected
 from signer.operator_cli.management.api import ManagementApi
 from signer.operator_cli.management.snapshot import Selection, Snapshot, take_snapshot
 from signer.operator_cli.output import Column, Document, printable, render_document, render_list
@@ -116,6 +116,14 @@ class Session:
         """Print on stdout what was written, or would be without `--dry-run=server`."""
         self.stdout.write(f"{line}{' (server dry run)' if self.is_dry_run else ''}\n")
         self.stdout.flush()
+
+    def show_error(self, program: str, error: CommandError) -> None:
+        """Print on stderr why a command did not succeed, and the next step."""
+        for line in error.message.splitlines():
+            self.stderr.write(f"{program}: {printable(line)}\n")
+        if error.hint:
+            self.stderr.write(f"next step: {printable(error.hint)}\n")
+        self.stderr.flush()
 
     def warn(self, message: str) -> None:
         """Print a line on stderr."""

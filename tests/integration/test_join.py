@@ -178,8 +178,8 @@ def test_doctor_examines_a_node_before_its_join_and_with_a_failed_tpm(machines: 
             check=False,
         )
         assert (done.returncode, done.stderr) == (1, "")
-        findings = json.loads(done.stdout)["findings"]
-        return {each["check"]: (each["detail"], each["remedy"]) for each in findings}
+        findings = json.loads(done.stdout)["items"]
+        return {each["check"]: (each["message"], each["nextStep"]) for each in findings}
 
     found = doctor(node.tpm.tcti)
     wrong = {check for check, (_, remedy) in found.items() if remedy}

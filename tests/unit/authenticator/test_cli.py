@@ -515,11 +515,13 @@ def test_doctor_runs_every_check(node: Node) -> None:
     node.store_credential(age_days=1)
     result = node.call("doctor", "--output", "json")
     assert result.returncode == 1
-    findings = {f["check"]: f for f in json.loads(result.stdout)["findings"]}
-    assert findings["certificate"]["remedy"] == ""
-    assert findings["settings"]["detail"].endswith("node worker-1, provider ID test:///1")
+    findings = {f["check"]: f for f in json.loads(result.stdout)["items"]}
+    assert findings["certificate"]["nextStep"] == ""
+    assert findings["certificate"]["result"] == "ok"
+    assert findings["settings"]["message"].endswith("node worker-1, provider ID test:///1")
     for check in ("kubeconfig", "program", "TPM", "clock", "API server"):
-        assert findings[check]["remedy"], check
+        assert findings[check]["nextStep"], check
+    assert findings["TPM"]["result"] == "problem"
 
 
 def kubeconfig(node: Node, **settings: object) -> Path:
@@ -541,7 +543,7 @@ def kubeconfig(node: Node, **settings: object) -> Path:
 def doctor_findings(node: Node, *arguments: str) -> dict[str, dict[str, str]]:
     """Run doctor without the environment of client-go; return its findings."""
     result = node.call("doctor", "--output", "json", *arguments, exec_info=False)
-    return {f["check"]: f for f in json.loads(result.stdout)["findings"]}
+    return {f["check"]: f for f in json.loads(result.stdout)["items"]}
 
 
 def test_doctor_checks_the_kubeconfig_and_not_the_cached_call(node: Node) -> None:
@@ -549,13 +551,13 @@ def test_doctor_checks_the_kubeconfig_and_not_the_cached_call(node: Node) -> Non
     path = kubeconfig(node)
     node.store_credential(age_days=1)
     same = doctor_findings(node, "--kubeconfig", str(path))
-    assert same["cache"]["remedy"] == ""
+    assert same["cache"]["nextStep"] == ""
     path = kubeconfig(node, providerID="test:///wrong", tcti="swtpm:path=/nonexistent/other")
     changed = doctor_findings(node, "--kubeconfig", str(path))
-    assert changed["settings"]["detail"].endswith("provider ID test:///wrong")
-    assert "/nonexistent/other" in changed["TPM"]["detail"]
-    assert changed["cache"]["detail"].endswith("differences: providerID, tcti")
-    assert changed["cache"]["remedy"]
+    assert changed["settings"]["message"].endswith("provider ID test:///wrong")
+    assert "/nonexistent/other" in changed["TPM"]["message"]
+    assert changed["cache"]["message"].endswith("differences: providerID, tcti")
+    assert changed["cache"]["nextStep"]
 
 
 def test_doctor_before_a_join_checks_flags_and_bootstrap_kubeconfig(node: Node) -> None:
@@ -572,15 +574,15 @@ def test_doctor_before_a_join_checks_flags_and_bootstrap_kubeconfig(node: Node) 
         "--node-name=worker-1",
     ]
     findings = doctor_findings(node, *arguments, "--provider-id=test:///1")
-    skipped = {name for name, f in findings.items() if f["detail"].startswith("not checked")}
+    skipped = {name for name, f in findings.items() if f["result"] == "unknown"}
     assert skipped == {"program", "clock"}  # there is no kubeconfig, and no API server
-    assert findings["settings"]["remedy"] == ""
-    assert findings["bootstrap credential"]["remedy"] == ""
-    assert "/nonexistent/socket" in findings["TPM"]["detail"]
-    assert "cannot be reached" in findings["API server"]["detail"]
-    assert "run join" in findings["kubeconfig"]["remedy"]
+    assert findings["settings"]["nextStep"] == ""
+    assert findings["bootstrap credential"]["nextStep"] == ""
+    assert "/nonexistent/socket" in findings["TPM"]["message"]
+    assert "cannot be reached" in findings["API server"]["message"]
+    assert "run join" in findings["kubeconfig"]["nextStep"]
     assert not node.state.exists()
-    assert "no provider ID" in doctor_findings(node, *arguments)["settings"]["detail"]
+    assert "no provider ID" in doctor_findings(node, *arguments)["settings"]["message"]
 
 
 def test_renew_uses_the_corrected_kubeconfig_and_reports_differences(node: Node) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from authenticator.checks.doctor_check import Finding
 from authenticator.commands import doctor
 from authenticator.commands.run import CommandContext
 from authenticator.config.command_line import Arguments
@@ -21,6 +22,7 @@ from authenticator.errors import (
 )
 from authenticator.model import Deadline
 from authenticator.state.run_record import RunRecorder
+from signer.operator_cli.checks.findings import DoctorCheck, FindingResult
 from tests.builders import credentials
 from tests.builders.healthy_node import KUBEADM_FLAGS, HealthyNode, drop_in
 from tests.fakes.clock import FakeClock
@@ -36,6 +38,16 @@ def test_healthy_node_has_no_problem(node: HealthyNode) -> None:
     findings = node.findings()
     assert [f for f in findings.values() if f.remedy] == []
     assert {doctor.format_text(f)[:7] for f in findings.values()} == {"ok     "}
+
+
+def test_json_has_the_fields_of_the_doctor_of_operators() -> None:
+    """One program reads both; the findings of a node are about no other object."""
+    found = Finding(check="TPM", detail="no device", remedy="load its driver").document()
+    other = DoctorCheck("TPM", "node-1").problem("no device", "load its driver").document()
+    assert found == {key: value for key, value in other.items() if key != "object"}
+    skipped = Finding(check="TPM", detail="not checked", remedy="first", is_skipped=True)
+    assert skipped.document()["result"] == FindingResult.UNKNOWN.value
+    assert Finding(check="TPM", detail="one").document()["result"] == FindingResult.OK.value
 
 
 def stanza(**change: object) -> Callable[[HealthyNode], None]:

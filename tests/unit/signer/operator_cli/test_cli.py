@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from common.errors import ApiServerUnavailable
 from signer.operator_cli import cli, command_parser
-from signer.operator_cli.commands.fleet import status
+from signer.operator_cli.commands.fleet import clusters, status
+from signer.operator_cli.errors import ServerUnavailable
+from signer.operator_cli.session import Session
 from tests.harness.programs import SCRIPTS
 
 
@@ -96,6 +99,52 @@ def test_defect_of_the_program_is_not_a_no(
     monkeypatch.setattr(sys, "argv", ["kubectl-attestation", "status"])
     assert cli.main() == 3
     assert "KeyError: 'defect'" in capsys.readouterr().err
+
+
+def test_outage_does_not_end_a_watch(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A dashboard was gone after one restart of the API server."""
+    away = ServerUnavailable("no answer", hint="check the server")
+    unread = ApiServerUnavailable("the answer cannot be read", detail="at `$.metadata`")
+    outcomes: list[BaseException | int] = [0, away, away, unread, 0, 0, KeyboardInterrupt("end")]
+    pauses: list[float] = []
+
+    def run(session: Session) -> int:
+        assert session.is_first_round is (not pauses)
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, int):
+            return outcome
+        raise outcome
+
+    monkeypatch.setattr(clusters, "run", run)
+    monkeypatch.setattr("time.sleep", pauses.append)
+    monkeypatch.setattr("signal.signal", print)
+    monkeypatch.setattr(sys, "argv", ["kubectl-attestation", "clusters", "--watch"])
+    with pytest.raises(KeyboardInterrupt):
+        cli.main()
+    assert pauses == [cli._WATCH_SECONDS] * 6
+    assert capsys.readouterr().err.splitlines() == [
+        "kubectl-attestation: no answer",
+        "next step: check the server",
+        "kubectl-attestation: the answer cannot be read at `$.metadata`",
+        "the management cluster can be read again",
+    ]
+
+
+def test_watch_that_never_read_anything_ends(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The kubeconfig may be the wrong one."""
+
+    def run(_: Session) -> int:
+        raise ServerUnavailable("no answer")
+
+    monkeypatch.setattr(clusters, "run", run)
+    monkeypatch.setattr("signal.signal", print)
+    monkeypatch.setattr(sys, "argv", ["kubectl-attestation", "clusters", "--watch"])
+    assert cli.main() == 3
+    assert capsys.readouterr().err == "kubectl-attestation: no answer\n"
 
 
 @pytest.mark.parametrize(
