@@ -52,6 +52,9 @@ _MAX_HELD: Final = 2 << 20
 """Bytes of memory of a CSR that a worker reads itself, and holds while it waits for API servers:
 one of etcd's 1.5 MiB. No budget counts them, and the answer of a hostile API server may take 15 MiB
 with letters beyond ASCII."""
+_Version = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+"""A resource version. API servers write a number of 64 bits (KEP-5504). The workers remember those
+that they wrote, which no budget counts."""
 _Annotation = Annotated[str, msgspec.Meta(max_length=256 << 10)] | None
 """Kubernetes allows 256 KiB for all annotations of an object."""
 
@@ -81,7 +84,7 @@ _NO_ANNOTATIONS: Final = msgspec.Raw(b"null")
 class _Meta(Fields):
     name: Text
     uid: Text
-    resource_version: Text
+    resource_version: _Version
     creation_timestamp: Time
     annotations: msgspec.Raw = _NO_ANNOTATIONS
     """Decoded on its own, so that its size in bytes is known."""

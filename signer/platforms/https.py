@@ -13,6 +13,7 @@ import h11
 
 from signer.errors import PlatformQueryFailed, PlatformUnavailable
 from signer.kube.transport.connection_pool import ConnectionPool, ContentTooLarge
+from signer.kube.transport.endpoint import CONNECT_SECONDS
 from signer.kube.transport.http_messages import HttpAnswer, HttpRequest
 
 ANSWER_SECONDS: Final = 3.0
@@ -103,7 +104,8 @@ def send(  # noqa: PLR0913 - the parts of a request, and its limits
     )
     target = (address.path or "/") + (f"?{address.query}" if address.query else "")
     request = HttpRequest(method=method, target=target, headers=headers, body=body)
-    pool = ConnectionPool(server, None, max_content=max_content, answer_seconds=seconds)
+    limit = CONNECT_SECONDS + seconds
+    pool = ConnectionPool(server, None, max_content=max_content, answer_seconds=limit)
     try:
         with closing(pool):
             return pool.exchange(request)

@@ -104,7 +104,7 @@ class ApiClient:
     ) -> None:
         """Log the cluster as `name`; read at most `max_response` bytes of an answer.
 
-        An answer may take `answer_seconds`, by default `ANSWER_SECONDS`. `cpu` limits the CPU time
+        A call may take `answer_seconds`, by default `ANSWER_SECONDS`. `cpu` limits the CPU time
         of reading answers; without it there is no limit. `observe_date` is called with the time
         that the API server wrote into each answer.
         """

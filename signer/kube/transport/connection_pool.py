@@ -1,8 +1,9 @@
 """Connections to one server for requests, each used by one thread at a time.
 
-The server may be hostile. Before each read from the socket, the connection checks the time limit
-of the whole answer and the CPU budget of the server's tenant. A timeout of the socket starts again
-with each byte, so a server that sends single bytes could hold a thread without end.
+The server may be hostile. Before each read from the socket and each write to it, the connection
+checks the time limit of the whole call and the CPU budget of the server's tenant. A timeout of the
+socket starts again with each byte, so a server that sends or reads single bytes could hold a thread
+without end.
 """
 
 import select
@@ -51,8 +52,9 @@ class ConnectionPool:
         max_content: int,
         answer_seconds: float,
     ) -> None:
-        """Read at most `max_content` bytes of an answer, which may take `answer_seconds`.
+        """Read at most `max_content` bytes of an answer.
 
+        To connect, to send the request and to read the answer may take `answer_seconds` together.
         `cpu` limits the CPU time of reading.
         """
         self._server = server
@@ -69,9 +71,10 @@ class ConnectionPool:
 
         Raises `OSError`, `h11.ProtocolError` or `ContentTooLarge`.
         """
-        connection = self._take() or _Connection(self._server, self._cpu, self._answer_seconds)
+        until = time.monotonic() + self._answer_seconds
+        connection = self._take() or _Connection(self._server, self._cpu, until)
         try:
-            answer = connection.exchange(request, self._max_content)
+            answer = connection.exchange(request, self._max_content, until)
         except BaseException:
             connection.close()
             raise
@@ -121,14 +124,13 @@ class ConnectionPool:
 class _Connection:
     """One connection with TLS and HTTP/1.1, which carries one request after another."""
 
-    def __init__(self, server: Server, cpu: CpuShare | None, answer_seconds: float) -> None:
-        """Connect, within the limits of CPU. Raises `OSError`."""
+    def __init__(self, server: Server, cpu: CpuShare | None, until: float) -> None:
+        """Connect, within the limits of time and CPU. Raises `OSError`."""
         self._cpu = cpu
-        self._answer_seconds = answer_seconds
         self._messages = HttpMessages(server.host_header)
-        _await_share(cpu, time.monotonic() + answer_seconds)
+        _await_share(cpu, until)
         try:
-            self._socket = _connect(server)
+            self._socket = _connect(server, until)
         finally:
             # A server can make each handshake expensive, and fail it before anything is read.
             if cpu is not None:
@@ -136,12 +138,12 @@ class _Connection:
         self._readable = select.poll()
         self._readable.register(self._socket, select.POLLIN)
 
-    def exchange(self, request: HttpRequest, max_content: int) -> HttpAnswer:
+    def exchange(self, request: HttpRequest, max_content: int, until: float) -> HttpAnswer:
         """Send a request; return the answer."""
-        until = time.monotonic() + self._answer_seconds
-        data = self._messages.encode(request)
-        self._socket.settimeout(self._answer_seconds)
-        self._socket.sendall(data)
+        data = memoryview(self._messages.encode(request))
+        while data:
+            self._socket.settimeout(_seconds_left(until))
+            data = data[self._socket.send(data) :]
         status, content, headers = 0, bytearray(), dict[bytes, bytes]()
         while True:
             event = self._next_event(until)
@@ -177,21 +179,25 @@ class _Connection:
 def _await_share(cpu: CpuShare | None, until: float) -> float:
     """Pause while the tenant is above its share of CPU time; return the seconds that are left."""
     pause = 0.0 if cpu is None else cpu.charge()
-    left = until - time.monotonic()
     if pause > 0:
-        time.sleep(max(0.0, min(pause, left)))
-        left = until - time.monotonic()
+        time.sleep(max(0.0, min(pause, until - time.monotonic())))
+    return _seconds_left(until)
+
+
+def _seconds_left(until: float) -> float:
+    left = until - time.monotonic()
     if left <= 0:
         raise DeadlineExceeded("the answer takes too long: the read timed out")
     return left
 
 
-def _connect(server: Server) -> socket.socket:
-    connected = _connect_tcp(server)
+def _connect(server: Server, until: float) -> socket.socket:
+    connected = _connect_tcp(server, until)
     try:
         for option in SOCKET_OPTIONS:
             connected.setsockopt(*option)
         # The timeout is that of the whole handshake.
+        connected.settimeout(min(CONNECT_SECONDS, _seconds_left(until)))
         return server.context.wrap_socket(
             connected, server_hostname=server.server_name or server.host
         )
@@ -200,14 +206,14 @@ def _connect(server: Server) -> socket.socket:
         raise
 
 
-def _connect_tcp(server: Server) -> socket.socket:
+def _connect_tcp(server: Server, until: float) -> socket.socket:
     """Connect to one of the first addresses of a server, whose name may have any number."""
     failure = OSError("the server's name has no address")
     found = socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)
     for *_, address in found[:MAX_ADDRESSES]:
-        host = str(address[0])
+        host, timeout = str(address[0]), min(CONNECT_SECONDS, _seconds_left(until))
         try:
-            return socket.create_connection((host, server.port), timeout=CONNECT_SECONDS)
+            return socket.create_connection((host, server.port), timeout=timeout)
         except OSError as error:
             failure = error
     raise failure

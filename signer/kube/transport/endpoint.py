@@ -15,7 +15,8 @@ CONNECT_SECONDS: Final = 5.0
 MAX_ADDRESSES: Final = 4
 """Of one server's name. Each takes `CONNECT_SECONDS` where nothing answers."""
 ANSWER_SECONDS: Final = 30.0
-"""For a whole answer, also one that a server sends byte by byte to hold a worker."""
+"""For a whole answer, also one that a server sends byte by byte to hold a worker. A call of a
+worker has this time to connect and to send its request, too."""
 
 _HTTPS_PORT: Final = 443
 _IN_PATH: Final = "/%:@!$&'()*+,;=~"

@@ -177,7 +177,7 @@ def test_handshakes_that_fail_do_not_use_all_cpu_time() -> None:
     """The CPU time of a connection counted only when something was read from it."""
     threads, tried = Threads(), 0
 
-    def fail(_: object) -> None:
+    def fail(*_: object) -> None:
         nonlocal tried
         tried += 1
         threads.cpu += 3.0 if tried == 1 else 100.0

@@ -134,6 +134,7 @@ def test_settled_csrs_are_not_kept(status: dict[str, Any]) -> None:
         (("spec", "request"), "not base64!"),
         (("spec", "request"), ""),
         (("metadata", "uid"), None),
+        (("metadata", "resourceVersion"), "1" * 65),
         (("metadata", "creationTimestamp"), "yesterday"),
         (("spec", "expirationSeconds"), 599),
         (("spec", "expirationSeconds"), -1),

@@ -20,6 +20,7 @@ from signer.kube.transport.connection_pool import ConnectionPool, ContentTooLarg
 from signer.kube.transport.endpoint import MAX_ADDRESSES, Endpoint
 from signer.kube.transport.http_messages import HttpRequest
 from signer.kube.transport.kubeconfig import Connection
+from signer.kube.transport.tls import DeadlineExceeded
 from tests.fakes.api_server import Answering, FakeApiServer, Handler, api_server
 from tests.fakes.clock import FakeClock
 from tests.harness import pki
@@ -234,3 +235,71 @@ def test_first_addresses_of_a_server_are_tried_and_no_others(number: int, tmp_pa
                     pool.exchange(GET)
             else:
                 assert pool.exchange(GET).status == 200
+
+
+class SlowServer:
+    """A socket to a server whose clock passes while it connects, and while it reads a request."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+        self.timeouts: list[float] = []
+        self._pair = socket.socketpair()
+
+    def connect(self, _address: object, timeout: float) -> socket.socket:
+        self.settimeout(timeout)
+        self.clock.pass_time(timeout)
+        raise TimeoutError("timed out")
+
+    def settimeout(self, seconds: float) -> None:
+        self.timeouts.append(seconds)
+
+    def send(self, data: bytes) -> int:
+        self.clock.pass_time(20.0)
+        return min(len(data), 16 << 10)
+
+    def sendall(self, data: bytes) -> None:
+        while data:
+            data = data[self.send(data) :]
+
+    def fileno(self) -> int:
+        return self._pair[0].fileno()
+
+    def close(self) -> None:
+        for end in self._pair:
+            end.close()
+
+
+def slow_call(server: SlowServer, name: str, replacement: object, body: bytes) -> float:
+    """Send a request to a slow server; return how long that took."""
+    ca = pki.Authority.make("test", pki.ec_key()).pair.certificate.decode()
+    endpoint = Endpoint(Connection(server="https://many.example", ca=ca), user_agent="test")
+    request = HttpRequest(method="POST", target="/things", headers={}, body=body)
+    pool = ConnectionPool(endpoint, None, max_content=MAX_CONTENT, answer_seconds=12.0)
+    addresses = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"192.0.2.{n}", 1)) for n in range(4)]
+    begun = server.clock.boottime()
+    with (
+        patch.object(connection_pool, "time", SimpleNamespace(monotonic=server.clock.boottime)),
+        patch.object(socket, "getaddrinfo", lambda *_, **__: addresses),
+        patch(name, replacement),
+        closing(server),
+        pytest.raises(DeadlineExceeded),
+    ):
+        pool.exchange(request)
+    return server.clock.boottime() - begun
+
+
+def test_server_that_reads_slowly_does_not_hold_a_worker() -> None:
+    """Each TLS record of a request had 30 s: a worker that is held for 15 minutes ends the process.
+
+    The server of the test reads one record in 20 s.
+    """
+    server = SlowServer(FakeClock())
+    name = "signer.kube.transport.connection_pool._connect"
+    assert slow_call(server, name, lambda *_: server, b"x" * (1 << 20)) == 20.0
+    assert server.timeouts == [12.0]
+
+
+def test_time_to_connect_counts_for_the_call() -> None:
+    server = SlowServer(FakeClock())
+    assert slow_call(server, "socket.create_connection", server.connect, b"") == 12.0
+    assert server.timeouts == [5.0, 5.0, 2.0]
