@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Lock, Thread
 from typing import Final
 from weakref import WeakKeyDictionary
@@ -39,6 +40,9 @@ MAX_WORKERS_PER_CLUSTER: Final = 16
 """Each call to a cluster may take half a minute to fail; `FairQueue` limits the tenants. A worker
 waits for most of a call: for a cluster that is 50 ms away, four of 32 workers issued 9 certificates
 a second; without this limit, 64 issued 37."""
+_FREE_CPU: Final = 0.1
+"""Seconds of CPU of one reconciliation that do not count for its tenant. An answer takes 12 ms
+(docs/performance.md); a conflict may read all MachinePools and Machines of a namespace."""
 
 
 class OwnWrites:
@@ -178,7 +182,8 @@ class CsrWorkers:
             withheld=state.withheld,
             on_authority_failure=workload.full_maintenance_due.set,
         )
-        result = self._reconciler.reconcile(csr, context)
+        reconcile = partial(self._reconciler.reconcile, csr, context)
+        result, _ = workload.cpu.call(reconcile, free=_FREE_CPU)
         if writer.attempted:
             state.pauses.note_write(csr, writer.written, self._monotonic())
             if workload.csrs.get(csr.name) is None:

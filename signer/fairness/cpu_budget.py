@@ -3,10 +3,10 @@
 Python runs one thread at a time. What a thread spends on the bytes of a tenant's API servers, from
 TLS to the caches, counts for the tenant. Above its share, a thread or a watch of the tenant pauses
 before it reads more, so that the server has to wait (TCP flow control). All CPU time of a round of
-maintenance counts, too: the next round waits until the tenant's share allows it. What an accepted
-request costs to read is given back: the share limits only work that leads to no certificate. The
-objects in the tenant's namespace of the management cluster count as well
-(`signer.kube.watches.cache_writer`).
+maintenance counts, too: the next round waits until the tenant's share allows it. Of the CPU time of
+a reconciliation, what exceeds the usual counts. What an accepted request costs to read is given
+back: the share limits only work that leads to no certificate. The objects in the tenant's namespace
+of the management cluster count as well (`signer.kube.watches.cache_writer`).
 """
 
 import logging
@@ -47,9 +47,9 @@ class CpuShare:
         """Charge the tenant; return the seconds for which this thread must pause."""
         return self.budget.charge(self.tenant)
 
-    def call(self, function: Callable[[], T]) -> tuple[T, float]:
+    def call(self, function: Callable[[], T], *, free: float = 0.0) -> tuple[T, float]:
         """Call a function and charge the tenant; return its value, and the seconds to pause."""
-        return self.budget.call(self.tenant, function)
+        return self.budget.call(self.tenant, function, free=free)
 
     def refund(self) -> None:
         """Give back what an accepted request of the tenant cost."""
@@ -108,14 +108,15 @@ class CpuBudget:
             _logger.warning("tenant exceeds the CPU budget", extra={"fields": fields})
         return pause
 
-    def call(self, tenant: str, function: Callable[[], T]) -> tuple[T, float]:
+    def call(self, tenant: str, function: Callable[[], T], *, free: float = 0.0) -> tuple[T, float]:
         """Call a function and charge the tenant for all CPU time that it took on this thread.
 
-        What the function read of the tenant's API servers is charged already, and counts twice.
+        The first `free` seconds do not count. What the function read of the tenant's API servers is
+        charged already, and counts twice.
         """
         began = self._thread_time()
         value = function()
-        self._thread.charged = began
+        self._thread.charged = min(began + free, self._thread_time())
         return value, self.charge(tenant)
 
     def refund(self, tenant: str) -> None:

@@ -16,6 +16,7 @@ from signer.controller.reconcile.dependencies import ClusterContext
 from signer.controller.reconcile.reconciler import CsrReconciler
 from signer.controller.threads import MAX_SECONDS
 from signer.controller.workers import CsrWorkers, OwnWrites, connect_caches
+from signer.fairness.cpu_budget import BURST, SHARE, CpuBudget, CpuShare
 from signer.inventory.node_labels import ATTESTED
 from signer.model import Csr, Node
 from tests.builders.kube_objects import HOME
@@ -124,6 +125,25 @@ def test_worker_that_hangs_makes_the_workers_unhealthy(
     may_end.set()
     workers.queue.shut_down()
     workers.workers.join(30)
+
+
+def test_reconciliation_that_takes_much_cpu_time_counts_for_its_tenant(
+    workers: WorkersFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tenant with 10,000 Machines lets claims of its MachinePools conflict again and again."""
+    cpu = 0.0
+    budget = CpuBudget(monotonic=lambda: 0.0, thread_time=lambda: cpu)
+    workers.workload.cpu = CpuShare(budget, HOME.namespace)
+
+    def conflict(*_: object) -> Result:
+        nonlocal cpu
+        cpu += 1.5
+        return DONE
+
+    monkeypatch.setattr(workers.reconciler, "reconcile", conflict)
+    for _ in range(2):
+        workers.workers._reconcile(workers.item)
+    assert workers.workload.cpu.charge() == pytest.approx((2 * 1.4 - BURST) / SHARE)
 
 
 def test_a_version_that_this_signer_replaced_is_not_verified_again(workers: WorkersFixture) -> None:

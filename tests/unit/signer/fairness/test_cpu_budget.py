@@ -79,6 +79,18 @@ def test_all_that_a_call_takes_counts_for_its_tenant() -> None:
     assert pause == pytest.approx(0.5 / SHARE)
 
 
+def test_usual_time_of_a_call_does_not_count() -> None:
+    threads = Threads()
+
+    def work(seconds: float) -> None:
+        threads.cpu += seconds
+
+    share = CpuShare(threads.budget, "a")
+    for _ in range(100):
+        assert share.call(lambda: work(0.1), free=0.1)[1] == 0
+    assert share.call(lambda: work(BURST + 0.6), free=0.1)[1] == pytest.approx(0.5 / SHARE)
+
+
 def test_the_share_returns_with_time() -> None:
     threads = Threads()
     pause = threads.spend("a", BURST + 1.0)
