@@ -17,12 +17,12 @@ DRIPS: Final = {
 
 
 def dripping(drip: str) -> Handler:
-    """Return a handler that sends single bytes for much longer than the limit."""
+    """Return a handler that sends single bytes for a minute, much longer than the limit."""
     start, unit = DRIPS[drip]
 
     def drips(answering: Answering) -> None:
         answering.wfile.write(start)
-        for _ in range(200):
+        for _ in range(1200):
             answering.wfile.write(unit)
             time.sleep(0.05)
 

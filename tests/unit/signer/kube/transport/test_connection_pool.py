@@ -72,7 +72,7 @@ def test_connection_that_the_server_closed_is_not_used_again(tmp_path: Path) -> 
     with serving(closing, tmp_path) as (_, pool):
         for _ in range(2):
             assert pool.exchange(GET)[:2] == (200, b"{}")
-            assert closed.wait(5.0)
+            assert closed.wait(60.0)
             closed.clear()
     assert len(set(peers.ports)) == 2
 
@@ -90,7 +90,7 @@ def test_bytes_that_follow_an_answer_are_not_the_next_answer(tmp_path: Path) -> 
     with serving(twice, tmp_path) as (server, pool):
         for _ in range(2):
             assert pool.exchange(GET)[:2] == (200, b'{"answer": 1}')
-            assert sent.wait(5.0)
+            assert sent.wait(60.0)
             sent.clear()
     assert len(server.requests) == 2
 
@@ -150,7 +150,7 @@ def test_truncated_answer_is_refused(tmp_path: Path) -> None:
 
 def test_each_thread_has_a_connection_of_its_own(tmp_path: Path) -> None:
     threads, peers = 8, Peers()
-    together = Barrier(threads, timeout=10.0)
+    together = Barrier(threads, timeout=60.0)
 
     def answer_together(answering: Answering) -> None:
         together.wait()
@@ -204,7 +204,7 @@ def test_server_that_does_not_shake_hands_is_abandoned() -> None:
             pytest.raises(TimeoutError),
         ):
             pool.exchange(GET)
-        assert time.monotonic() - begun < 5.0
+        assert time.monotonic() - begun < 20.0
 
 
 @pytest.mark.parametrize("number", [MAX_ADDRESSES, MAX_ADDRESSES + 1])

@@ -142,7 +142,7 @@ def test_dripping_answer_is_abandoned(drip: str, read: Read, tmp_path: Path) -> 
     ):
         read_from(dripping(drip), read, tmp_path)
     assert "timed out" in caught.value.detail
-    assert time.monotonic() - begun < 5.0
+    assert time.monotonic() - begun < 20.0
 
 
 @every_read
