@@ -137,6 +137,7 @@ class SystemdMachine:
 
     def journal(self, unit: str) -> str:
         """Return the messages of a unit, and systemd's about it."""
+        self.run("journalctl", "--sync")  # a program ends before the journal has its last line
         return self.run("journalctl", "--no-pager", "--output=cat", f"--unit={unit}")
 
     def __enter__(self) -> Self:

@@ -45,7 +45,7 @@ exec sleep infinity
 QUICK: Final = MappingProxyType(
     {
         "5s 950s": "1s 1s",
-        "TimeoutStartSec=970": "TimeoutStartSec=8",
+        "TimeoutStartSec=970": "TimeoutStartSec=60",
         "OnActiveSec=1min": "OnActiveSec=1s",
         "OnUnitInactiveSec=10min": "OnUnitInactiveSec=2s",
         "RandomizedDelaySec=2min": "AccuracySec=100ms",
