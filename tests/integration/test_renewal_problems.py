@@ -78,6 +78,17 @@ def labels(node: Node) -> dict[str, str]:
     return {"namespace": node.tenant.namespace, "cluster": cluster_of(node.tenant)}
 
 
+def wait_until_counted(signer: Signer, node: Node) -> None:
+    """Wait until the metrics count the nodes of a Cluster: a new signer has not counted them yet.
+
+    Other tests leave nodes whose renewal was refused or is overdue.
+    """
+    wait_until(
+        lambda: signer.metric("node_attestation_overdue_nodes", **labels(node)) is not None,
+        what="the nodes are counted",
+    )
+
+
 def test_refused_renewal_shows_until_the_policy_accepts_the_node(
     fleet: Fleet, signer: Signer, machines: Machines, operator: Operator
 ) -> None:
@@ -86,7 +97,7 @@ def test_refused_renewal_shows_until_the_policy_accepts_the_node(
     assert node.call().status == 0
     wait_for(fleet, node, "True", "Attested")
     metric = "node_attestation_refused_nodes"
-    # Other tests leave nodes whose renewal was refused.
+    wait_until_counted(signer, node)
     before = signer.metric(metric, **labels(node), reason=reason) or 0
     with signer.with_policies(of_cluster(fleet.first, pcrs=ANOTHER_BOOT)) as refusing:
         call = renew(node)
@@ -138,6 +149,7 @@ def test_overdue_renewal_shows_until_the_node_renews(
     assert node.call().status == 0
     wait_for(fleet, node, "True", "Attested")
     admin, namespace = fleet.management.admin, node.tenant.namespace
+    wait_until_counted(signer, node)
     before = signer.metric("node_attestation_overdue_nodes", **labels(node)) or 0
     path = f"{csrs.ATTESTED_NODES.format(namespace)}/{node.name}.{node.tenant.name}"
     admin.patch(path, {"spec": {"renewalDeadline": "2026-01-01T00:00:00Z"}})
