@@ -48,7 +48,9 @@ def test_replica_whose_log_is_blocked_serves_until_another_takes_over(
         served = (fleet.first.namespace, fleet.first.name)
         with Signer(fleet, tmp_path / "other") as other:
             wait_until(lambda: other.states().get(served) == "Served", what="another takes over")
-            assert other.metric("node_attestation_replicas") == 1
+            wait_until(
+                lambda: other.metric("node_attestation_replicas") == 1, what="it serves everything"
+            )
             assert machines.registered(fleet.first).call().status == 0
         assert blocked.stop() == 0
     finally:

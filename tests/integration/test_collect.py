@@ -54,9 +54,9 @@ def read_archive(path: Path) -> dict[str, str]:
 
 
 def is_reported(admin: Client, machine: str) -> bool:
-    """Return whether a Machine has the condition of the signer."""
+    """Return whether the signer has written that the node of a Machine has attested."""
     conditions = admin.get(machine).get("status", {}).get("conditions", ())
-    return "KubeletAttested" in [each["type"] for each in conditions]
+    return ("KubeletAttested", "True") in [(each["type"], each["status"]) for each in conditions]
 
 
 def test_archive_has_what_a_bug_report_needs_and_no_marker(

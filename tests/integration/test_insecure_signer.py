@@ -144,7 +144,10 @@ def test_node_without_a_tpm_joins(
     [on_cluster] = events(fleet, tenant, "Cluster", tenant.name)
     assert {on_machine["type"], on_cluster["type"]} == {"Warning"}
     assert "nothing was attested" in on_machine["message"]
-    assert insecure.has_logged("INSECURE: certificate issued", name, '"level": "warning"')
+    wait_until(
+        lambda: insecure.has_logged("INSECURE: certificate issued", name, '"level": "warning"'),
+        what="the line that follows the certificate",
+    )
     again = subprocess.run(
         [SCRIPT, name, tmp_path], check=True, capture_output=True, text=True, timeout=60
     )

@@ -265,13 +265,18 @@ def test_authority_of_two_clusters_is_refused_to_both_by_the_replicas_that_serve
             client, name = answer_of_new_node(second)
             csrs.waiting_for(client, name, REASON)
             assert csrs.certificate(client, name) == b""
-            others = {
-                (line["detail"], line["alarm"])
-                for signer in (replica, other)
-                for line in signer.lines
-                if (line["event"], line.get("reason")) == ("verdict", REASON)
-            }
-            assert others == {("team-a/workload", True), ("team-b/workload", True)}
+
+            def others() -> set[tuple[str, bool]]:
+                return {
+                    (line["detail"], line["alarm"])
+                    for signer in (replica, other)
+                    for line in signer.lines
+                    if (line["event"], line.get("reason")) == ("verdict", REASON)
+                }
+
+            named = {("team-a/workload", True), ("team-b/workload", True)}
+            # The signer logs a verdict after it has annotated the request.
+            wait_until(lambda: others() == named, what="each line names the other Cluster")
 
 
 @contextmanager
