@@ -76,9 +76,11 @@ def test_binding_with_another_name_is_found_and_shown(fleet: Fleet, tolerant: Si
     """The role decides. The names that kubeadm gives its bindings are only a convention."""
     tenant, name = fleet.first, "approve-all-nodes"
     create_binding(tenant.workload, name)
-    wait_until(lambda: name in alarms(tolerant, tenant.namespace), what="the alarm")
-    wait_until(lambda: shown(fleet, f"{name} (not deleted)"), what="the Event")
-    tenant.workload.admin.delete(f"{BINDINGS}/{name}")
+    try:
+        wait_until(lambda: name in alarms(tolerant, tenant.namespace), what="the alarm")
+        wait_until(lambda: shown(fleet, f"{name} (not deleted)"), what="the Event")
+    finally:
+        tenant.workload.admin.delete(f"{BINDINGS}/{name}")
 
 
 def test_binding_with_another_name_is_deleted_with_the_right_to_do_so(

@@ -119,9 +119,11 @@ def mounted(directory: Path, *domains: TrustDomain) -> Iterator[None]:
     """Let the ConfigMap contain other authorities during a test."""
     known_lines = (directory / "..data").readlink()
     mount(directory, *domains)
-    yield
-    (directory / "..data_tmp").symlink_to(known_lines)
-    (directory / "..data_tmp").rename(directory / "..data")
+    try:
+        yield
+    finally:
+        (directory / "..data_tmp").symlink_to(known_lines)
+        (directory / "..data_tmp").rename(directory / "..data")
 
 
 def test_new_authorities_are_loaded_while_the_signer_runs(

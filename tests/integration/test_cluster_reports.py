@@ -127,8 +127,10 @@ def new_cluster(fleet: Fleet, signer: Signer) -> Iterator[NewCluster]:
     reference = {"clusterRef": {"namespace": namespace, "name": "young"}}
     with stored_policy(fleet, namespace, reference) as policy:
         cluster = NewCluster(fleet, signer, policy, namespace)
-        yield cluster
-    fleet.management.admin.delete(cluster.path)
+        try:
+            yield cluster
+        finally:
+            fleet.management.admin.delete(cluster.path)
 
 
 def test_every_step_to_a_served_cluster_names_the_next_one(young: NewCluster) -> None:

@@ -117,11 +117,11 @@ def setup(
     workload, directory = relayed.fleet.first.workload, tmp_path_factory.mktemp("faults")
     workload.kubectl("apply", "--server-side", "-f", POLICY)
     with ExitStack() as stack:
+        stack.callback(workload.kubectl, "delete", "-f", POLICY)
         setup = Setup(relayed, Machines(relayed.fleet, vendor, directory, stack), directory)
         yield setup
         relayed.arm(None)
         setup.signer.stop()
-    workload.kubectl("delete", "-f", POLICY)
 
 
 @pytest.mark.parametrize(("exchange", "write"), sorted(CASES))
