@@ -15,6 +15,7 @@ from tests.harness.node import Node
 from tests.harness.signer import Signer
 from tests.integration import csrs
 from tests.integration.credentials import joined, renewed
+from tests.integration.relays import PATIENCE
 from tests.integration.scripted_node import Script
 
 PAGE = "docs/operate/recovery.md"
@@ -127,7 +128,7 @@ def test_nodes_join_after_etcd_of_their_cluster_was_restored(
         workload.admin.create("/api/v1/namespaces/default/configmaps", {"metadata": metadata})
     assert machines.registered().call().status == 0, "the signer has seen the later state"
     workload.restore()
-    assert machines.registered().call().status == 0
+    assert machines.registered(settings=PATIENCE).call().status == 0
     assert "API server went back to an earlier state" in [line["event"] for line in signer.lines]
 
 
@@ -161,7 +162,7 @@ def test_restored_management_cluster_whose_versions_have_passed_is_listed_again(
                 events = [line["event"] for line in through.lines]
                 assert "management cluster is listed again" in events
                 assert "API server went back to an earlier state" not in events
-                assert machines.registered().call().status == 0
+                assert machines.registered(settings=PATIENCE).call().status == 0
     finally:
         signer.start()
 

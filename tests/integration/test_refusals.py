@@ -127,6 +127,7 @@ def test_challenge_that_is_overwritten_all_the_time_is_corrected_after_pauses(
     wait_until(
         lambda: not script.annotation(CHALLENGE_ANNOTATION).startswith("forged"),
         what=f"{script.offer} has a challenge again",
+        seconds=90,  # the longest pause is a minute
     )
     assert script.attest() == {"Approved": "Attested"}
 

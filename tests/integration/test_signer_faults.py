@@ -123,7 +123,7 @@ def test_the_signer_continues_after_a_restart_of_an_api_server(
         for server in (fleet.first.workload, fleet.management):
             server.stop_apiserver()
             server.start_apiserver()
-            assert machines.registered(fleet.first).call().status == 0
+            assert machines.registered(fleet.first, settings=PATIENCE).call().status == 0
         assert not [line for line in signer.lines if line["level"] == "error"]
 
 
@@ -138,7 +138,7 @@ def test_a_cluster_that_is_away_does_not_delay_the_others(
             assert machines.registered(fleet.second).call().status == 0
         finally:
             fleet.first.workload.start_apiserver()
-        assert machines.registered(fleet.first).call().status == 0
+        assert machines.registered(fleet.first, settings=PATIENCE).call().status == 0
 
 
 def times_issued(answer: str, *signers: Signer) -> int:
@@ -159,7 +159,7 @@ def test_two_signers_at_once_issue_one_certificate_for_each_answer(
 
     They do so for some seconds when a Cluster moves from one to the other.
     """
-    nodes = [machines.registered(relayed.fleet.first) for _ in range(5)]
+    nodes = [machines.registered(relayed.fleet.first, settings=PATIENCE) for _ in range(5)]
     with (
         relayed.signer(tmp_path / "first") as first,
         relayed.signer(tmp_path / "second").share_with_no_other() as second,

@@ -15,6 +15,7 @@ from tests.harness.node import finished
 from tests.harness.process import wait_until
 from tests.harness.signer import Signer
 from tests.integration import csrs
+from tests.integration.relays import PATIENCE
 from tests.integration.scripted_node import Script
 
 pytestmark = pytest.mark.usefixtures("signer")
@@ -106,7 +107,7 @@ def test_a_cluster_that_names_two_signers_waits(
     key = "attestation.cluster.x-k8s.io/client-signer"
     own_signer = fleet.management.admin.get(path)["metadata"]["annotations"][key]
     both = f"{own_signer},cluster.x-k8s.io/kube-apiserver-client-kubelet-insecure"
-    node = machines.registered()
+    node = machines.registered(settings=PATIENCE)
 
     def act() -> None:
         fleet.management.admin.patch(path, {"metadata": {"annotations": {key: both}}})
@@ -141,7 +142,7 @@ def test_cluster_that_opted_out_is_ignored(
     path = f"/apis/cluster.x-k8s.io/v1beta2/namespaces/{tenant.namespace}/clusters/{tenant.name}"
     key = "attestation.cluster.x-k8s.io/client-signer"
     own_signer = fleet.management.admin.get(path)["metadata"]["annotations"][key]
-    node = machines.registered(tenant)
+    node = machines.registered(tenant, settings=PATIENCE)
     fleet.management.admin.patch(path, {"metadata": {"annotations": {key: None}}})
     try:
         wait_until(lambda: times_left() > earlier, what="the signer leaves the cluster")

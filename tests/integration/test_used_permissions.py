@@ -331,7 +331,11 @@ def join_with_entry_credential(management: ManagementCluster, node: Node) -> Non
     node.give_token(token)
     node.settings = {"timeoutSeconds": 15}
     for _ in range(2):
-        assert "EndorsementKeyNotRegistered" in node.call().complaint
+        wait_until(
+            lambda: "EndorsementKeyNotRegistered" in node.call().complaint,
+            what="a call in which the signer has answered",
+            seconds=120,
+        )
     machine = f"/apis/{objects.CORE}/v1beta2/namespaces/{NAME}/machines/{NAME}"
     management.admin.patch(machine, {"metadata": {"annotations": node.registration()}})
     wait_until(lambda: node.call().status == 0, what="the node joins", seconds=120)
