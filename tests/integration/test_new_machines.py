@@ -32,6 +32,8 @@ def test_bootstrap_token_is_worth_nothing_for_a_machine_that_has_joined(
     path = f"/apis/{CORE}/v1beta2/namespaces/{node.tenant.namespace}/machines/{node.name}"
     status = {"status": {"nodeRef": {"name": node.name}}}
     fleet.management.admin.patch(f"{path}/status", status)
+    # The signer sees Machines in order: when it knows this one, it also knows the nodeRef.
+    Script(machines.registered()).challenge()
     admin.delete(f"/api/v1/nodes/{node.name}")
     script = Script(node)
     assert "the Machine has a nodeRef" in script.waiting_for("MachineNotNew")
