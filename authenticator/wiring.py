@@ -18,7 +18,7 @@ from authenticator.config.command_line import PROGRAM, Arguments, parse_argument
 from authenticator.config.exec_info import parse_exec_info
 from authenticator.config.invocation import Invocation, PluginCall
 from authenticator.config.setting_table import DEFAULT_STATE_DIR
-from authenticator.config.settings import Settings, resolve
+from authenticator.config.settings import Settings, resolve, resolve_valid
 from authenticator.enroll.enroll_dependencies import EnrollDependencies
 from authenticator.errors import (
     ExecInfoInvalid,
@@ -170,6 +170,18 @@ def resolve_settings(parsed: Arguments, environment: bytes | None, clock: Clock)
         return build_invocation(parsed, find_call(parsed, environment, clock)).settings
     except (ExecInfoInvalid, KubeconfigUnusable):
         return resolve({}, parsed.flags, os.uname().nodename, parsed.problems)
+
+
+def find_state_dir(parsed: Arguments, environment: bytes | None, clock: Clock) -> Path:
+    """Return the state directory of the kubelet's call, also if its other settings are wrong.
+
+    Raises `ExecInfoInvalid`, `KubeconfigUnusable`, `ConfigurationInvalid`: there is no such call.
+    """
+    call = find_call(parsed, environment, clock)
+    flags = {**parse_arguments(call.arguments).flags, **parsed.flags}
+    extension = parse_exec_info(call.exec_info).settings
+    settings, _ = resolve_valid(extension, flags, os.uname().nodename)
+    return settings.state_dir
 
 
 def _load_or_none(state_dir: Path, clock: Clock) -> Credential | None:

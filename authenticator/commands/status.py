@@ -45,9 +45,7 @@ def _state_dir(context: CommandContext) -> Path:
     if "stateDir" in flags:
         return Path(flags["stateDir"])
     try:
-        return wiring.resolve_settings(
-            context.arguments, context.exec_info, SystemClock()
-        ).state_dir
+        return wiring.find_state_dir(context.arguments, context.exec_info, SystemClock())
     except AttestationError:
         return Path(DEFAULT_STATE_DIR)
 

@@ -445,6 +445,13 @@ def test_renewal_that_fails_for_a_wrong_setting_is_recorded(node: Node) -> None:
     assert "unknown setting 'providerId'" in node.run().stderr
 
 
+def test_status_finds_the_state_directory_although_another_setting_is_wrong(node: Node) -> None:
+    """It showed the default directory, which has nothing."""
+    node.settings = {"providerId": "x"}
+    node.store_credential(age_days=1)
+    assert "fresh, until" in node.call("status").stdout
+
+
 @pytest.mark.parametrize("age_days", [8, None])
 def test_wrong_setting_is_an_error_without_a_certificate(node: Node, age_days: int | None) -> None:
     if age_days is not None:
