@@ -109,13 +109,9 @@ def _require_unique(
     seen: set[str | ClusterKey | None] = set()
     for value in values:
         if value in seen:
-            name = value if isinstance(value, str) else _cluster_text(value)
+            name = "all other clusters" if value is None else value
             problems.append(f"several {template.format(name)}")
         seen.add(value)
-
-
-def _cluster_text(cluster: ClusterKey | None) -> str:
-    return "all other clusters" if cluster is None else str(cluster)
 
 
 def _policy(document: object, problems: list[str]) -> Policy:

@@ -93,11 +93,13 @@ def change_key(api: ManagementApi, name: str, change: Change, *, pem: str | None
             spec = {**spec, "publicKey": pem}
         if stored is None:
             path = ENDORSEMENT_KEYS.collection_path()
-            if api.create(path, _new(name, spec), accepted=MAY_EXIST).succeeded:
+            metadata = {"name": name, "labels": dict(MOVE_LABELS)}
+            body = ENDORSEMENT_KEYS.manifest(metadata=metadata, spec=spec)
+            if api.create(path, body, accepted=MAY_EXIST).succeeded:
                 return "created"
             continue
-        metadata = {"resourceVersion": stored["metadata"]["resourceVersion"]}
-        patch = {"metadata": metadata, "spec": spec}
+        version = stored["metadata"]["resourceVersion"]
+        patch = {"metadata": {"resourceVersion": version}, "spec": spec}
         path = ENDORSEMENT_KEYS.object_path(name)
         if api.merge_patch(path, patch, accepted=MAY_HAVE_CHANGED).succeeded:
             return "changed"
@@ -232,8 +234,3 @@ def _key_of_node(api: ManagementApi, cluster: ClusterKey, node: str, *, banned: 
             hint="find out which one the machine has, and give the key itself",
         )
     return str(names[0])
-
-
-def _new(name: str, spec: Json) -> Json:
-    metadata = {"name": name, "labels": dict(MOVE_LABELS)}
-    return ENDORSEMENT_KEYS.manifest(metadata=metadata, spec=spec)
