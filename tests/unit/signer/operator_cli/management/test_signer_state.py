@@ -190,6 +190,7 @@ WRONG_FILE = (
     ("source", "conditions", "expected"),
     [
         (PolicySource.OBJECTS, [READY], [("all", FindingResult.OK, "")]),
+        (None, [READY], [("all", FindingResult.OK, "")]),
         (
             PolicySource.OBJECTS,
             [INVALID],
@@ -217,15 +218,16 @@ WRONG_FILE = (
             ],
         ),
     ],
-    ids=["in force", "refused", "no status", "file", "invalid file"],
+    ids=["in force", "no replica", "refused", "no status", "file", "invalid file"],
 )
 def test_finding_says_where_the_policies_are_and_which_are_wrong(
-    source: PolicySource,
+    source: PolicySource | None,
     conditions: list[dict[str, str]],
     expected: list[tuple[str, FindingResult, str]],
 ) -> None:
     management = Management()
-    management.store(replica_lease(source=source))
+    if source is not None:
+        management.store(replica_lease(source=source))
     metadata = {"name": "all", "generation": 1}
     management.put(
         POLICIES.collection_path(),
