@@ -53,24 +53,32 @@ def policy(conditions: Sequence[object] = (), **state: str) -> PolicyObject:
     ("signer", "status", "row"),
     [
         (replace(RUNNING, policies=[policy(state="Served")]), 0, ""),
-        (RUNNING, 1, "Unserved PolicyMissing: kubectl attestation doctor --cluster team-a/c1"),
+        (
+            RUNNING,
+            1,
+            "Unserved team-a/c1 PolicyMissing: kubectl attestation doctor --cluster team-a/c1",
+        ),
         (
             replace(RUNNING, policies=[policy(REFUSED, state="Served")]),
             1,
-            "Policy PolicyInvalid: kubectl attestation policy check",
+            "Policy -/- PolicyInvalid: kubectl attestation policy check",
         ),
-        (FROM_FILE, 1, "Policy PolicyInvalid: kubectl attestation policy check FILE"),
+        (FROM_FILE, 1, "Policy -/- PolicyInvalid: kubectl attestation policy check FILE"),
         (
             replace(RUNNING, policies=[policy(state="Served", message="it expires")]),
             1,
-            "Expiring KubeconfigExpires: kubectl attestation kubeconfig team-a/c1",
+            "Expiring team-a/c1 KubeconfigExpires: kubectl attestation kubeconfig team-a/c1",
         ),
         (
             replace(RUNNING, policies=[policy(state="KubeconfigRefused", message="a file")]),
             1,
-            "Unserved KubeconfigRefused: kubectl attestation doctor --cluster team-a/c1",
+            "Unserved team-a/c1 KubeconfigRefused: kubectl attestation doctor --cluster team-a/c1",
         ),
-        (SignerState(namespace="system"), 1, "Unserved NoReplica: kubectl get pods -n system"),
+        (
+            SignerState(namespace="system"),
+            1,
+            "Unserved system/- NoReplica: kubectl get pods -n system",
+        ),
         (SignerState(namespace="system", problem="it may not list Leases"), 3, ""),
     ],
     ids=[
@@ -89,8 +97,12 @@ def test_what_the_signer_wrote_is_a_row_with_the_next_command(
 ) -> None:
     """A page of the documentation may follow the command."""
     items = listed(monkeypatch, signer, CLUSTER, status)
-    rows = (f"{i['problem']} {i['reason']}: {i['nextStep'].partition(', see')[0]}" for i in items)
-    assert list(rows) == [row] * bool(row)
+    rows = [
+        f"{i['problem']} {i['namespace'] or '-'}/{i['cluster'] or '-'} {i['reason']}:"
+        f" {i['nextStep'].partition(', see')[0]}"
+        for i in items
+    ]
+    assert rows == [row] * bool(row)
 
 
 def listed(
