@@ -6,6 +6,7 @@ proves nothing yet. Source: docs/protocol.md sections 2, 4 and 5.
 
 import binascii
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from common.errors import ExtensionNotAllowed, TooLarge
@@ -67,10 +68,8 @@ def parse_request(csr: Csr, kind: CsrKind) -> ParsedRequest:
         return ParsedKubeletServing(request=parse_plain_request(csr))
     _require_small_annotations(csr)
     der, data = decode_request(csr.request)
-    request = _parse_pkcs10(der)
+    request = _parse_client_pkcs10(der) if kind is CsrKind.CLIENT else _parse_pkcs10(der)
     provider_id = _require_provider_id(request)
-    if kind is CsrKind.CLIENT:
-        require_no_names(request)
     evidence = decode_attestation_data(data)
     if isinstance(evidence, Answer):
         return ParsedAnswer(request=request, provider_id=provider_id, evidence=evidence)
@@ -109,6 +108,20 @@ def _require_small_annotations(csr: Csr) -> None:
     """P1: limit what a requester stores in the object."""
     if csr.annotations_size > MAX_ANNOTATIONS:
         raise TooLarge("the annotations of the request are over 32 KiB")
+
+
+@lru_cache(maxsize=1024)
+def _parse_client_pkcs10(der: bytes) -> Pkcs10:
+    """P3 to P5 of a client request, with a provider ID and without names.
+
+    Offer and answer have the same request, and the result depends on its bytes alone. So it is
+    cached. A request without names has at most 2 KiB, since all its other fields have limits. A
+    refusal is not cached.
+    """
+    request = _parse_pkcs10(der)
+    _require_provider_id(request)
+    require_no_names(request)
+    return request
 
 
 def _parse_pkcs10(der: bytes) -> Pkcs10:

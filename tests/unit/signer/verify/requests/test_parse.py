@@ -39,6 +39,14 @@ def test_offer_and_answer_differ_by_their_kind() -> None:
     assert offer.provider_id == answer.provider_id == PROVIDER_ID
 
 
+def test_request_of_an_offer_is_not_parsed_again_with_its_answer() -> None:
+    scenario = Scenario()
+    offer, answer = (
+        parse_request(csr, CsrKind.CLIENT) for csr in (scenario.offer_csr(), scenario.answer_csr())
+    )
+    assert offer.request is answer.request
+
+
 def test_an_answer_seems_to_be_one_before_it_is_parsed() -> None:
     scenario = Scenario()
     assert is_probable_answer(scenario.answer_csr().request)
