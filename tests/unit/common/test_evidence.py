@@ -138,16 +138,15 @@ def test_p1_limits_are_those_of_the_protocol() -> None:
     assert (MAX_SIZE, MAX_SIZE_WITH_EVENT_LOG, MAX_EVENT_LOG) == (65536, 1048576, 4194304)
 
 
-def test_p1_size_without_event_log_is_limited() -> None:
-    assert decode_attestation_data(sized(OFFER, MAX_SIZE)) == OFFER
+@pytest.mark.parametrize(
+    ("good", "most"),
+    [(OFFER, MAX_SIZE), (WITH_LOG, MAX_SIZE_WITH_EVENT_LOG)],
+    ids=["without event log", "with event log"],
+)
+def test_p1_size_is_limited(good: Offer | Answer, most: int) -> None:
+    assert decode_attestation_data(sized(good, most)) == good
     with pytest.raises(TooLarge):
-        decode_attestation_data(sized(OFFER, MAX_SIZE + 1))
-
-
-def test_p1_size_with_event_log_is_limited() -> None:
-    assert decode_attestation_data(sized(WITH_LOG, MAX_SIZE_WITH_EVENT_LOG)) == WITH_LOG
-    with pytest.raises(TooLarge):
-        decode_attestation_data(sized(WITH_LOG, MAX_SIZE_WITH_EVENT_LOG + 1))
+        decode_attestation_data(sized(good, most + 1))
 
 
 def test_p1_size_is_checked_before_parsing() -> None:

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,24 +51,41 @@ def test_json_has_the_fields_of_the_doctor_of_operators() -> None:
     assert Finding(check="TPM", detail="one").document()["result"] == FindingResult.OK.value
 
 
-def stanza(**change: object) -> Callable[[HealthyNode], None]:
-    return lambda node: node.write(
-        "etc/kubernetes/kubelet.conf", node.kubeconfig({"exec": node.stanza(**change)})
-    )
+Break = Callable[[HealthyNode], object]
+KUBECONFIG = "etc/kubernetes/kubelet.conf"
+BOOTSTRAP = "etc/kubernetes/bootstrap.conf"
+CONFIGURATION = "var/lib/kubelet/config.yaml"
+ENVIRONMENT = "etc/default/kubelet"
+CERTIFICATE = "state/credential.pem"
 
 
-def expire(node: HealthyNode) -> None:
-    """Move the clock past the end of the certificate."""
-    node.clock.pass_time(7 * credentials.DAY)
+def user(make: Callable[[HealthyNode], dict[str, object]]) -> Break:
+    return lambda node: node.write(KUBECONFIG, node.kubeconfig(make(node)))
 
 
-def lose_certificate(node: HealthyNode) -> None:
-    (node.root / "state/credential.pem").unlink()
+def stanza(**change: object) -> Break:
+    return user(lambda node: {"exec": node.stanza(**change)})
 
 
-def lose_every_credential(node: HealthyNode) -> None:
-    lose_certificate(node)
-    (node.root / "etc/kubernetes/bootstrap.conf").unlink()
+def written(name: str, content: object) -> Break:
+    return lambda node: node.write(name, content)
+
+
+def lost(*names: str) -> Break:
+    def lose(node: HealthyNode) -> None:
+        for name in names:
+            (node.root / name).unlink()
+
+    return lose
+
+
+def set_to(**members: object) -> Break:
+    return lambda node: vars(node).update(members)
+
+
+def identity(**change: Any) -> Break:  # noqa: ANN401 - of settings
+    """Give the machine another identity than that of its certificate."""
+    return lambda node: vars(node).update(settings=replace(as_settings(node), **change))
 
 
 def as_settings(node: HealthyNode) -> Settings:
@@ -75,7 +93,15 @@ def as_settings(node: HealthyNode) -> Settings:
     return node.settings
 
 
-BREAKS: dict[str, tuple[str, Callable[[HealthyNode], object], str]] = {
+OTHER_NODE = (
+    "is node worker-2, provider ID test:///1, and the certificate is of node worker-1, provider ID"
+)
+OTHER_MACHINE = (
+    "provider ID test:///2, and the certificate is of node worker-1, provider ID test:///1"
+)
+NO_PROGRAM = "not checked: the kubeconfig does not run this program"
+ROTATES = "--kubeconfig=/k --rotate-certificates"
+BREAKS: dict[str, tuple[str, Break, str]] = {
     "interactive mode": ("kubeconfig", stanza(interactiveMode="IfAvailable"), "interactiveMode"),
     "no cluster info": ("kubeconfig", stanza(provideClusterInfo=False), "provideClusterInfo"),
     "old version": ("kubeconfig", stanza(apiVersion="v1alpha1"), "apiVersion"),
@@ -83,64 +109,34 @@ BREAKS: dict[str, tuple[str, Callable[[HealthyNode], object], str]] = {
     "no command": ("program", stanza(command=None), "cannot be run"),
     "another credential": (
         "kubeconfig",
-        lambda m: m.write(
-            "etc/kubernetes/kubelet.conf", m.kubeconfig({"exec": m.stanza(), "token": "x"})
-        ),
+        user(lambda node: {"exec": node.stanza(), "token": "x"}),
         "besides exec",
     ),
-    "certificate of another node": (
-        "identity",
-        lambda m: setattr(m, "settings", replace(as_settings(m), node_name="worker-2")),
-        "is node worker-2, provider ID test:///1, and the certificate is of node worker-1, ",
-    ),
-    "certificate of another machine": (
-        "identity",
-        lambda m: setattr(m, "settings", replace(as_settings(m), provider_id="test:///2")),
-        "provider ID test:///2, and the certificate is of node worker-1, provider ID test:///1",
-    ),
-    "no stanza": (
-        "kubeconfig",
-        lambda m: m.write("etc/kubernetes/kubelet.conf", m.kubeconfig({"token": "x"})),
-        "does not run this program",
-    ),
-    "no kubeconfig": (
-        "kubeconfig",
-        lambda m: (m.root / "etc/kubernetes/kubelet.conf").unlink(),
-        "No such file",
-    ),
-    "no program in the kubeconfig": (
-        "program",
-        lambda m: m.write("etc/kubernetes/kubelet.conf", m.kubeconfig({"token": "x"})),
-        "not checked: the kubeconfig does not run this program",
-    ),
-    "no kubeconfig for the program": (
-        "program",
-        lambda m: (m.root / "etc/kubernetes/kubelet.conf").unlink(),
-        "not checked: the kubeconfig does not run this program",
-    ),
-    "no program": (
-        "program",
-        lambda m: (m.root / "usr/bin/kubelet-authenticator-tpm").unlink(),
-        "cannot be run",
-    ),
+    "certificate of another node": ("identity", identity(node_name="worker-2"), OTHER_NODE),
+    "another machine's": ("identity", identity(provider_id="test:///2"), OTHER_MACHINE),
+    "no stanza": ("kubeconfig", user(lambda _: {"token": "x"}), "does not run this program"),
+    "no kubeconfig": ("kubeconfig", lost(KUBECONFIG), "No such file"),
+    "no program in the kubeconfig": ("program", user(lambda _: {"token": "x"}), NO_PROGRAM),
+    "no kubeconfig for the program": ("program", lost(KUBECONFIG), NO_PROGRAM),
+    "no program": ("program", lost("usr/bin/kubelet-authenticator-tpm"), "cannot be run"),
     "rotation": (
         "rotateCertificates",
-        lambda m: m.write("var/lib/kubelet/config.yaml", {"rotateCertificates": True}),
+        written(CONFIGURATION, {"rotateCertificates": True}),
         "rotateCertificates: true",
     ),
     "rotation by a flag in capitals": (
         "rotateCertificates",
-        drop_in("etc", "30-site.conf", "--kubeconfig=/k --rotate-certificates=TRUE"),
+        drop_in("etc", "30-site.conf", f"{ROTATES}=TRUE"),
         "30-site.conf has --rotate-certificates",
     ),
     "list for a kubelet configuration": (
         "rotateCertificates",
-        lambda m: m.write("var/lib/kubelet/config.yaml", "[]"),
+        written(CONFIGURATION, "[]"),
         "not a kubelet configuration",
     ),
     "broken kubelet configuration": (
         "rotateCertificates",
-        lambda m: m.write("var/lib/kubelet/config.yaml", "{"),
+        written(CONFIGURATION, "{"),
         "not YAML",
     ),
     "kubeadm's drop-in": (
@@ -150,53 +146,49 @@ BREAKS: dict[str, tuple[str, Callable[[HealthyNode], object], str]] = {
     ),
     "rotation by a flag": (
         "rotateCertificates",
-        drop_in("etc", "30-site.conf", "--kubeconfig=/k --rotate-certificates"),
+        drop_in("etc", "30-site.conf", ROTATES),
         "30-site.conf has --rotate-certificates",
     ),
     "flag in the environment": (
         "bootstrap flags",
-        lambda m: m.write("etc/default/kubelet", "KUBELET_EXTRA_ARGS=--bootstrap-kubeconfig=/b\n"),
+        written(ENVIRONMENT, "KUBELET_EXTRA_ARGS=--bootstrap-kubeconfig=/b\n"),
         "etc/default/kubelet has --bootstrap-kubeconfig",
     ),
     "no API server": (
         "settings",
-        lambda m: setattr(m, "exec_info", ExecInfoInvalid("no CA")),
+        set_to(exec_info=ExecInfoInvalid("no CA")),
         "ExecInfoInvalid: no CA",
     ),
     "wrong settings": (
         "settings",
-        lambda m: setattr(m, "settings", ConfigurationInvalid("no provider ID")),
+        set_to(settings=ConfigurationInvalid("no provider ID")),
         "ConfigurationInvalid: no provider ID",
     ),
     "state directory of another user": (
         "state directory",
-        lambda m: os.chown(m.root / "state", 65534, 65534),
+        lambda node: os.chown(node.root / "state", 65534, 65534),
         "StateDirectoryUnsafe",
     ),
     "no TPM permission": (
         "TPM",
-        lambda m: m.tpm.errors.append(TpmPermissionDenied("may not")),
+        lambda node: node.tpm.errors.append(TpmPermissionDenied("may not")),
         "TpmPermissionDenied",
     ),
     "no bootstrap credential and no certificate": (
         "bootstrap credential",
-        lose_every_credential,
+        lost(BOOTSTRAP, CERTIFICATE),
         "there is no certificate",
     ),
-    "clock": ("clock", lambda m: setattr(m, "skew", 3600.0), "+3600 s off"),
-    "no permission": ("API server", lambda m: setattr(m, "allowed", False), "may not create"),
-    "refused credential": (
-        "API server",
-        lambda m: setattr(m, "refusal", Unauthorized("401")),
-        "Unauthorized",
+    "clock": ("clock", set_to(skew=3600.0), "+3600 s off"),
+    "no permission": ("API server", set_to(allowed=False), "may not create"),
+    "refused": ("API server", set_to(refusal=Unauthorized("401")), "Unauthorized"),
+    "refused, for the clock": ("clock", set_to(refusal=Unauthorized("401")), "not checked: 401"),
+    "expired certificate": (
+        "certificate",
+        lambda node: node.clock.pass_time(7 * credentials.DAY),
+        "it expired at",
     ),
-    "refused credential for the clock": (
-        "clock",
-        lambda m: setattr(m, "refusal", Unauthorized("401")),
-        "not checked: 401",
-    ),
-    "expired certificate": ("certificate", expire, "it expired at"),
-    "no certificate": ("certificate", lose_certificate, "there is no certificate"),
+    "no certificate": ("certificate", lost(CERTIFICATE), "there is no certificate"),
 }
 
 
