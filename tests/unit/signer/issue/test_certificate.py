@@ -172,6 +172,12 @@ def test_i1_without_key_identifier_the_authoritys_key_is_digested() -> None:
     assert identifier.value == expected
 
 
+def test_i1_a_key_of_another_certificate_does_not_sign() -> None:
+    """Certificate and key of a Secret may be replaced in two steps."""
+    with pytest.raises(AuthorityUnavailable, match="not that of its certificate"):
+        replace(authority(), private_key=rsa_key())
+
+
 def not_after(
     *,
     lifetime: timedelta = LIFETIME,
