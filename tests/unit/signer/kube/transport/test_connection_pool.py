@@ -18,7 +18,7 @@ import pytest
 from signer.kube.transport import connection_pool
 from signer.kube.transport.connection_pool import ConnectionPool, ContentTooLarge
 from signer.kube.transport.endpoint import MAX_ADDRESSES, Endpoint
-from signer.kube.transport.http_messages import HttpRequest
+from signer.kube.transport.http_messages import HttpMessages, HttpRequest
 from signer.kube.transport.kubeconfig import Connection
 from signer.kube.transport.tls import DeadlineExceeded
 from tests.fakes.api_server import Answering, FakeApiServer, Handler, api_server
@@ -137,6 +137,31 @@ def test_answer_that_is_not_http_is_refused(start: bytes, tmp_path: Path) -> Non
 
     with serving(broken, tmp_path) as (_, pool), pytest.raises(h11.RemoteProtocolError):
         pool.exchange(GET)
+
+
+def test_header_that_never_ends_takes_little_memory() -> None:
+    """Each watch could hold 64 KiB of it, which no budget counted."""
+    messages = HttpMessages("host")
+    messages.encode(GET)
+    taken: list[bytes] = []
+
+    def send_endless_header() -> None:
+        messages.receive(b"HTTP/1.1 200 OK\r\nX: ")
+        while messages.next_event() is None:
+            taken.append(b"x" * 1024)
+            messages.receive(taken[-1])
+
+    with pytest.raises(h11.RemoteProtocolError, match="too long"):
+        send_endless_header()
+    assert len(taken) <= 17
+
+
+def test_headers_of_an_api_server_with_many_warnings_are_read() -> None:
+    messages = HttpMessages("host")
+    messages.encode(GET)
+    warning = b"Warning: 299 - " + b'"' + b"x" * 250 + b'"\r\n'
+    messages.receive(b"HTTP/1.1 200 OK\r\n" + warning * 32 + b"\r\n")
+    assert isinstance(messages.next_event(), h11.Response)
 
 
 def test_truncated_answer_is_refused(tmp_path: Path) -> None:
