@@ -6,8 +6,11 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
-from signer.controller.maintenance.housekeeping import delete_stale_claims, delete_unclaimed_keys
-from signer.fairness.outbox import Outbox
+from signer.controller.maintenance.management_rounds import (
+    delete_if_stale,
+    delete_if_unclaimed,
+    is_disposable,
+)
 from signer.model import AttestedNodeObject, EndorsementKeyObject
 from tests.model.messages import OFFER, Answer
 from tests.model.model import DONE, WAIT, Effect, Model, Refusal, subject_of
@@ -219,24 +222,14 @@ def sweeps(model: Model, state: State) -> Iterator[Step]:
         yield _delete(model, state, state.sweep)
         return
     for number in state.keys:
-        sweep = partial(_unclaimed_key, key=model.keys.get(number))
+        key = replace(model.keys.get(number), last_claimed=NOW)
+        if key.held_by is None or not is_disposable(key, _LATER):
+            continue
+        sweep = partial(delete_if_unclaimed, key=key, holder=key.held_by)
         yield from _sweep_of(model, state, sweep, number)
     for number in state.nodes:
-        sweep = partial(_stale_claim, node=model.nodes.get(number))
+        sweep = partial(delete_if_stale, node=model.nodes.get(number))
         yield from _sweep_of(model, state, sweep, number)
-
-
-def _outbox() -> Outbox:
-    return Outbox("not swept", "namespace", lambda: 0.0)
-
-
-def _unclaimed_key(api: Any, key: EndorsementKeyObject) -> None:  # noqa: ANN401 - any API
-    claimed = replace(key, last_claimed=NOW)
-    delete_unclaimed_keys([claimed], api, _outbox(), is_claimed=lambda _: False, now=_LATER)
-
-
-def _stale_claim(api: Any, node: AttestedNodeObject) -> None:  # noqa: ANN401 - any API
-    delete_stale_claims([node], api, _outbox(), is_live=lambda _: False, now=_LATER)
 
 
 def _sweep_of(

@@ -1,9 +1,8 @@
-"""Housekeeping: no verdict depends on it.
+"""Housekeeping of one workload cluster: no verdict depends on it.
 
-Deletes expired offers, stale claims and unclaimed endorsement keys. Reports the auto-approving
-bindings of kubeadm, and deletes them if the policy says so (R0). Each round is limited in size, and
-an object that cannot be handled does not stop the round. Source: docs/protocol.md, sections 2, 3
-and 5.
+Deletes expired offers. Reports the auto-approving bindings of kubeadm, and deletes them if the
+policy says so (R0). Each round is limited in size, and an object that cannot be handled does not
+stop the round. Source: docs/protocol.md, sections 3 and 5.
 """
 
 import contextlib
@@ -28,16 +27,8 @@ from common.formats.strict_json import parse_time
 from common.names import CHALLENGE_ANNOTATION
 from signer.errors import AuthorityShared, AutoApproveBindingPresent, CsrChanged
 from signer.fairness.outbox import Outbox, Write
-from signer.inventory.custom_resources.claim_store import KubeClaimStore
 from signer.kube.csrs import CsrClient
-from signer.model import (
-    AttestedNodeObject,
-    ClusterKey,
-    Csr,
-    EndorsementKeyObject,
-    KeyHolder,
-    MachineState,
-)
+from signer.model import ClusterKey, Csr
 from signer.policy.policy import Approval, AutoApproveBindings, Policy, PolicyMode
 from signer.verify.answer import CHALLENGE_MAX_AGE
 from signer.verify.requests.parse import ParsedOffer, parse_request
@@ -45,9 +36,6 @@ from signer.verify.requests.recognize import CsrKind
 
 _logger = logging.getLogger(__name__)
 
-_CLAIM_GRACE: Final = timedelta(days=1)
-"""How long a stale claim is kept: `clusterctl move` may create the Machines, and the AttestedNodes
-of endorsement keys, later than the claims that name them."""
 _CHALLENGED_OFFER_TTL: Final = timedelta(minutes=5)
 """A node answers a challenge within four minutes after it first sees it, or not at all."""
 _MAX_OFFERS_PER_ROUND: Final = 500
@@ -76,64 +64,6 @@ def delete_expired_offers(
     failure = outbox.write((csr.name, partial(delete, csr)) for csr in sample if _is_offer(csr))
     if failure is not None:
         raise failure
-
-
-def delete_stale_claims(
-    nodes: Sequence[AttestedNodeObject],
-    claims: KubeClaimStore,
-    outbox: Outbox,
-    *,
-    is_live: Callable[[AttestedNodeObject], bool],
-    now: datetime,
-) -> None:
-    """Delete AttestedNodes without a Machine whose certificate expired a day ago.
-
-    `is_live` decides from caches; what it accepts costs no API call.
-    """
-    expired = [n for n in nodes if now - n.not_after > _CLAIM_GRACE and not is_live(n)]
-
-    def delete_if_stale(node: AttestedNodeObject) -> None:
-        state = claims.machine_state(node.cluster, node.provider_id, node.machine_name)
-        if state is MachineState.ABSENT:
-            claims.delete_attested_node(node)
-            fields = node.cluster.log_fields() | {"node": node.node_name}
-            _logger.info("stale claim deleted", extra={"fields": fields})
-
-    outbox.write((node.cluster.namespace, partial(delete_if_stale, node)) for node in expired)
-
-
-def delete_unclaimed_keys(
-    keys: Sequence[EndorsementKeyObject],
-    claims: KubeClaimStore,
-    outbox: Outbox,
-    *,
-    is_claimed: Callable[[EndorsementKeyObject], bool],
-    now: datetime,
-) -> None:
-    """Delete EndorsementKeys that no operator has written to and no AttestedNode keeps.
-
-    `is_claimed` decides from caches. A key is kept for a day after its last claim or its creation:
-    a signer may have crashed between K1 and K2, and `clusterctl move` may bring the AttestedNode
-    later. A key that is claimed meanwhile has another resourceVersion, and is not deleted.
-    """
-    unclaimed = [
-        (key, key.held_by)
-        for key in keys
-        if key.held_by is not None and _is_disposable(key, now) and not is_claimed(key)
-    ]
-
-    def delete_if_unclaimed(key: EndorsementKeyObject, holder: KeyHolder) -> None:
-        # Read from the API server: the cache omits an AttestedNode that cannot be decoded.
-        node = claims.attested_node(holder.cluster, holder.node_name)
-        if node is None or node.endorsement_key != key.name:
-            claims.delete_endorsement_key(key)
-            fields = holder.cluster.log_fields() | {"endorsementKey": key.name}
-            _logger.info("unclaimed endorsement key deleted", extra={"fields": fields})
-
-    outbox.write(
-        (holder.cluster.namespace, partial(delete_if_unclaimed, key, holder))
-        for key, holder in unclaimed
-    )
 
 
 def enforce_auto_approve_policy(  # noqa: PLR0913 - the last is an option
@@ -227,13 +157,6 @@ def _is_offer(csr: Csr) -> bool:
         return isinstance(parse_request(csr, CsrKind(csr.signer_name)), ParsedOffer)
     except Denied:
         return False
-
-
-def _is_disposable(key: EndorsementKeyObject, now: datetime) -> bool:
-    """Return whether an old claim is all that the key's object holds."""
-    if key.registered_for or key.released_from or key.banned or key.last_claimed is None:
-        return False
-    return now - key.last_claimed > _CLAIM_GRACE
 
 
 def write_nodes(writes: Sequence[Write], outbox: Outbox) -> None:

@@ -1,17 +1,20 @@
 """Rounds of maintenance of the management cluster: challenge keys, and what nothing needs.
 
-The caches say which claims, endorsement keys and Leases of authorities may be needed.
+The caches say which claims, endorsement keys and Leases of authorities may be needed. Each round is
+limited in size, and an object that cannot be handled does not stop the round. Source:
+docs/protocol.md, section 2.
 """
 
+import logging
 import time
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 from common.errors import ApiServerUnavailable
 from common.names import CLIENT_SIGNER
 from signer.clusters.management_cluster import ManagementCluster
-from signer.controller.maintenance.housekeeping import delete_stale_claims, delete_unclaimed_keys
 from signer.fairness.outbox import Outbox
 from signer.inventory.cached_inventory import infrastructure_signer
 from signer.inventory.cluster_api.cluster import client_signers
@@ -20,8 +23,19 @@ from signer.inventory.replica_records.authority_leases import AuthorityLeases
 from signer.inventory.replica_records.challenge_keys import ChallengeKeyStore
 from signer.inventory.replica_records.opt_in_leases import OptIns
 from signer.logs import run_logged
-from signer.model import ClusterKey, EndorsementKeyObject
+from signer.model import (
+    AttestedNodeObject,
+    ClusterKey,
+    EndorsementKeyObject,
+    KeyHolder,
+    MachineState,
+)
 
+_logger = logging.getLogger(__name__)
+
+_CLAIM_GRACE: Final = timedelta(days=1)
+"""How long a stale claim is kept: `clusterctl move` may create the Machines, and the AttestedNodes
+of endorsement keys, later than the claims that name them."""
 _INTERVAL: Final = 60.0
 _RETRY_INTERVAL: Final = 5.0
 
@@ -50,20 +64,34 @@ class Cleanup:
         self._unclaimed = Outbox("unclaimed key not deleted", "namespace", time.monotonic)
 
     def delete_stale_claims(self) -> None:
-        """Delete AttestedNodes without a Machine whose certificate expired a day ago."""
-        nodes = [node for node in self._management.nodes.all() if self._serves(node.cluster)]
-        is_live = self._management.has_machine
-        delete_stale_claims(nodes, self._claims, self._stale, is_live=is_live, now=self._now())
+        """Delete AttestedNodes without a Machine whose certificate expired a day ago.
+
+        What the caches show as live costs no API call.
+        """
+        now = self._now()
+        self._stale.write(
+            (node.cluster.namespace, partial(delete_if_stale, self._claims, node))
+            for node in self._management.nodes.all()
+            if self._serves(node.cluster)
+            and now - node.not_after > _CLAIM_GRACE
+            and not self._management.has_machine(node)
+        )
 
     def delete_unclaimed_keys(self) -> None:
-        """Delete EndorsementKeys that no operator has written to and no AttestedNode keeps."""
-        keys = [
-            key
-            for key in self._management.keys.all()
-            if key.held_by is not None and self._serves(key.held_by.cluster)
-        ]
-        delete_unclaimed_keys(
-            keys, self._claims, self._unclaimed, is_claimed=self._is_claimed, now=self._now()
+        """Delete EndorsementKeys that no operator has written to and no AttestedNode keeps.
+
+        A key is kept for a day after its last claim or its creation: a signer may have crashed
+        between K1 and K2, and `clusterctl move` may bring the AttestedNode later. A key that is
+        claimed meanwhile has another resourceVersion, and is not deleted.
+        """
+        now = self._now()
+        held = [(k, k.held_by) for k in self._management.keys.all() if k.held_by is not None]
+        self._unclaimed.write(
+            (holder.cluster.namespace, partial(delete_if_unclaimed, self._claims, key, holder))
+            for key, holder in held
+            if self._serves(holder.cluster)
+            and is_disposable(key, now)
+            and not self._is_claimed(key, holder)
         )
 
     def delete_authority_leases(self) -> None:
@@ -89,14 +117,43 @@ class Cleanup:
         """Return whether a Cluster of this replica is not in the caches."""
         return self._serves(cluster) and self._management.clusters.get(str(cluster)) is None
 
-    def _is_claimed(self, key: EndorsementKeyObject) -> bool:
+    def _is_claimed(self, key: EndorsementKeyObject, holder: KeyHolder) -> bool:
         """Return whether an AttestedNode in the caches, in the namespace of the holder, names it.
 
         A tenant that may write AttestedNodes keeps only keys that count for its own quota.
         """
-        namespace = None if key.held_by is None else key.held_by.cluster.namespace
         nodes = self._management.nodes.by_index("endorsement key", key.name)
-        return any(node.cluster.namespace == namespace for node in nodes)
+        return any(node.cluster.namespace == holder.cluster.namespace for node in nodes)
+
+
+def delete_if_stale(claims: KubeClaimStore, node: AttestedNodeObject) -> None:
+    """Delete an AttestedNode, unless the API server has its Machine."""
+    state = claims.machine_state(node.cluster, node.provider_id, node.machine_name)
+    if state is MachineState.ABSENT:
+        claims.delete_attested_node(node)
+        fields = node.cluster.log_fields() | {"node": node.node_name}
+        _logger.info("stale claim deleted", extra={"fields": fields})
+
+
+def delete_if_unclaimed(
+    claims: KubeClaimStore, key: EndorsementKeyObject, holder: KeyHolder
+) -> None:
+    """Delete an EndorsementKey, unless the AttestedNode of its holder names it.
+
+    It is read from the API server: the cache omits an AttestedNode that cannot be decoded.
+    """
+    node = claims.attested_node(holder.cluster, holder.node_name)
+    if node is None or node.endorsement_key != key.name:
+        claims.delete_endorsement_key(key)
+        fields = holder.cluster.log_fields() | {"endorsementKey": key.name}
+        _logger.info("unclaimed endorsement key deleted", extra={"fields": fields})
+
+
+def is_disposable(key: EndorsementKeyObject, now: datetime) -> bool:
+    """Return whether an old claim is all that the key's object holds."""
+    if key.registered_for or key.released_from or key.banned or key.last_claimed is None:
+        return False
+    return now - key.last_claimed > _CLAIM_GRACE
 
 
 class ManagementRounds:

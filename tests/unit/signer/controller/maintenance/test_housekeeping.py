@@ -1,9 +1,7 @@
-"""Housekeeping: expired offers, stale claims, unclaimed keys and auto-approving bindings."""
+"""Housekeeping of a workload cluster: expired offers and auto-approving bindings."""
 
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from math import inf
-from typing import Any
 
 import pytest
 
@@ -13,21 +11,14 @@ from common.names import CHALLENGE_ANNOTATION
 from signer.controller.maintenance.housekeeping import (
     check_authority,
     delete_expired_offers,
-    delete_stale_claims,
-    delete_unclaimed_keys,
     enforce_auto_approve_policy,
 )
 from signer.errors import AuthorityShared, AuthorityUnavailable
 from signer.fairness.outbox import Outbox
-from signer.model import AttestedNodeObject, ClusterKey, Release
+from signer.model import ClusterKey
 from signer.policy.policy import Approval, AutoApproveBindings, Policy, PolicyMode
-from tests.builders import kube_objects
-from tests.builders.attested_nodes import attested_node
-from tests.builders.claims_cluster import ClaimsCluster
-from tests.builders.endorsement_keys import endorsement_key, registration
 from tests.builders.kube_objects import HOME
-from tests.builders.scenario import NODE, NOW, Scenario
-from tests.fakes.cluster_objects import CLUSTERS, MACHINES
+from tests.builders.scenario import NOW, Scenario
 from tests.fakes.csrs import FakeCsrs
 
 CHALLENGE = Challenge(
@@ -103,88 +94,6 @@ def test_an_offer_that_changed_meanwhile_is_kept_and_the_next_one_is_deleted() -
     other = csrs.put(scenario.offer_csr(name="b", created=NOW - OLD))
     delete_expired_offers([stale, other], csrs, outbox(), NOW)
     assert set(csrs.stored) == {"a"}
-
-
-@dataclass(slots=True)
-class StaleClaims:
-    """AttestedNodes in the caches and in the API server, and a Cluster."""
-
-    claims: ClaimsCluster = field(default_factory=ClaimsCluster)
-    nodes: list[AttestedNodeObject] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.claims.api.put(CLUSTERS.collection_path(HOME.namespace), kube_objects.cluster())
-
-    def put(self, name: str, not_after: timedelta, cluster: ClusterKey = HOME) -> None:
-        node = attested_node(
-            cluster, name, key=KEY, last_attested=NOW, not_after=NOW + not_after, machine_name=name
-        )
-        self.nodes.append(self.claims.put_node(node))
-
-    def run_round(self, *, cached: bool = False) -> list[str]:
-        """Return the names of the nodes whose claims have been deleted so far."""
-        store = self.claims.store
-        delete_stale_claims(self.nodes, store, outbox(), is_live=lambda _: cached, now=NOW)
-        names = {node.name: node.node_name for node in self.nodes}
-        return [names[name] for name in self.claims.deleted]
-
-    @property
-    def lookups(self) -> int:
-        return sum("/clusters/" in request.path for request in self.claims.api.requests)
-
-
-def test_a_claim_without_machine_and_with_an_expired_certificate_is_deleted() -> None:
-    claims = StaleClaims()
-    claims.put("dead", -EXPIRED)
-    assert claims.run_round() == ["dead"]
-
-
-def test_a_claim_is_kept_for_a_day_after_its_certificate_expired() -> None:
-    """`clusterctl move` may create the Machines later than the claims."""
-    claims = StaleClaims()
-    claims.put("fresh", -timedelta(hours=23))
-    assert claims.run_round() == []
-    assert claims.lookups == 0
-
-
-@pytest.mark.parametrize("deleting", [True, False])
-def test_a_claim_with_a_machine_is_kept(deleting: bool) -> None:  # noqa: FBT001
-    claims = StaleClaims()
-    claims.put("alive", -EXPIRED)
-    body = kube_objects.machine("alive")
-    body["spec"]["providerID"] = claims.nodes[0].provider_id
-    if deleting:
-        body["metadata"]["deletionTimestamp"] = NOW.isoformat()
-    claims.claims.api.put(MACHINES.collection_path(HOME.namespace), body)
-    assert claims.run_round() == []
-    assert claims.lookups == 1
-
-
-def test_a_claim_that_is_live_in_the_caches_costs_no_call() -> None:
-    claims = StaleClaims()
-    claims.put("alive", -EXPIRED)
-    assert claims.run_round(cached=True) == []
-    assert claims.claims.api.requests == []
-
-
-def test_claims_whose_lookup_fails_do_not_starve_the_others() -> None:
-    """One Machine that cannot be read makes all lookups of its namespace fail."""
-    claims = StaleClaims()
-    for n in range(3):
-        claims.put(f"unknown-{n}", -EXPIRED, replace(HOME, namespace="team-b"))
-    claims.claims.api.intercept(503, "GET", "/team-b/", times=inf)
-    claims.put("dead", -EXPIRED)
-    for _ in range(200):
-        claims.run_round()
-    assert "dead" in claims.run_round()
-
-
-def test_claims_per_round_are_limited() -> None:
-    claims = StaleClaims()
-    for n in range(50):
-        claims.put(f"dead-{n}", -EXPIRED)
-    claims.run_round()
-    assert claims.lookups == 20
 
 
 @dataclass(slots=True)
@@ -299,52 +208,3 @@ def test_a_shared_authority_raises_the_alarm_before_a_certificate_is_asked_for(
         "AuthorityShared",
         "team-b/green",
     )
-
-
-REGISTRATION = registration(HOME, provider_id="metal://1")
-
-
-def keys_after_round(
-    *names: str,
-    cached: bool = False,
-    **changes: Any,  # noqa: ANN401 # of any field
-) -> list[str]:
-    """Store a key and AttestedNodes of its holder that name keys; return what a round deletes."""
-    claims, scenario = ClaimsCluster(), Scenario()
-    usual = {"held_by": scenario.holder(), "last_claimed": NOW - EXPIRED}
-    key = claims.put_key(endorsement_key(KEY, **{**usual, **changes}))
-    for name in names:
-        claims.put_node(attested_node(scenario.cluster.key, NODE, key=name, last_attested=NOW))
-    delete_unclaimed_keys([key], claims.store, outbox(), is_claimed=lambda _: cached, now=NOW)
-    return claims.deleted
-
-
-def test_an_unclaimed_endorsement_key_is_deleted_after_a_day() -> None:
-    """One Machine that is edited again and again made any number of them, and none was deleted."""
-    assert keys_after_round() == [KEY]
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"last_claimed": NOW - timedelta(hours=23)},
-        {"last_claimed": None},
-        {"held_by": None},
-        {"banned": True},
-        {"registered_for": (REGISTRATION,)},
-        {"released_from": (Release(cluster=HOME, provider_id=None),)},
-    ],
-    ids=["claimed a moment ago", "no time", "never claimed", "banned", "registered", "released"],
-)
-def test_an_endorsement_key_that_may_be_needed_is_kept(changes: dict[str, Any]) -> None:
-    """A ban that is deleted would be no ban. Operators write registrations and releases, too."""
-    assert keys_after_round(**changes) == []
-
-
-def test_an_endorsement_key_that_an_attested_node_names_is_kept() -> None:
-    assert keys_after_round(cached=True) == []
-    assert keys_after_round(KEY) == []
-
-
-def test_the_last_key_of_a_node_with_another_tpm_is_deleted() -> None:
-    assert keys_after_round("cd" * 32) == [KEY]

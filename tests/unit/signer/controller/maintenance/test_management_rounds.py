@@ -1,9 +1,10 @@
 """Rounds for the management cluster: each replica cleans up after the Clusters that it serves."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import cast
+from math import inf
+from typing import Any, cast
 
 import pytest
 
@@ -12,21 +13,26 @@ from common.names import CLIENT_SIGNER
 from signer.clusters.management_cluster import ManagementCluster
 from signer.controller.maintenance.management_rounds import Cleanup, ManagementRounds
 from signer.inventory.cluster_api.cluster import CLIENT_SIGNER_ANNOTATION, read_cluster
+from signer.inventory.cluster_api.machine_object import MachineObject, read_machine
 from signer.inventory.cluster_api.references import InfrastructureObject, Reference
 from signer.inventory.replica_records.authority_leases import AuthorityLeases
 from signer.inventory.replica_records.challenge_keys import ChallengeKeyStore
 from signer.inventory.replica_records.opt_in_leases import OptIns
 from signer.kube.leases import LeaseClient
-from signer.model import AttestedNodeObject, ClusterKey, EndorsementKeyObject
+from signer.model import AttestedNodeObject, ClusterKey, EndorsementKeyObject, Release
 from tests.builders import kube_objects
 from tests.builders.attested_nodes import attested_node
 from tests.builders.claims_cluster import ClaimsCluster
-from tests.builders.endorsement_keys import endorsement_key, key_holder
+from tests.builders.endorsement_keys import endorsement_key, key_holder, registration
+from tests.builders.kube_objects import HOME
 from tests.fakes.caches import FakeCaches
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.cluster_clients import FakeClient
+from tests.fakes.cluster_objects import CLUSTERS, MACHINES
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
+NODE, KEY = "node-1", "ab" * 32
+EXPIRED = timedelta(days=1, seconds=1)
 LONG_AGO = NOW - timedelta(days=9)
 MINE, OTHER = (ClusterKey(namespace="team-a", name=name) for name in ("mine", "other"))
 
@@ -207,3 +213,146 @@ def test_a_wrong_clock_rotates_no_key_and_deletes_nothing() -> None:
         cast(ChallengeKeyStore, steps), cast(Cleanup, steps), is_clock_tolerable=lambda: False
     ).run()
     assert steps.done == []
+
+
+@dataclass(slots=True)
+class StaleClaims:
+    """AttestedNodes in the caches and in the API server, and a Cluster."""
+
+    claims: ClaimsCluster = field(default_factory=ClaimsCluster)
+    nodes: list[AttestedNodeObject] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.claims.api.put(CLUSTERS.collection_path(HOME.namespace), kube_objects.cluster())
+
+    def put(self, name: str, not_after: timedelta, cluster: ClusterKey = HOME) -> None:
+        node = attested_node(
+            cluster, name, key=KEY, last_attested=NOW, not_after=NOW + not_after, machine_name=name
+        )
+        self.nodes.append(self.claims.put_node(node))
+
+    def run_round(self, *machines: MachineObject) -> list[str]:
+        """Return the names of the nodes whose claims have been deleted so far."""
+        caches = FakeCaches()
+        for cache in (caches.clusters, caches.pools):
+            cache.replace({})
+        caches.machines.replace({machine.name: machine for machine in machines})
+        caches.nodes.replace({node.name: node for node in self.nodes})
+        cleanup(caches, claims=self.claims).delete_stale_claims()
+        names = {node.name: node.node_name for node in self.nodes}
+        return [names[name] for name in self.claims.deleted]
+
+    @property
+    def lookups(self) -> int:
+        return sum("/clusters/" in request.path for request in self.claims.api.requests)
+
+
+def test_a_claim_without_machine_and_with_an_expired_certificate_is_deleted() -> None:
+    claims = StaleClaims()
+    claims.put("dead", -EXPIRED)
+    assert claims.run_round() == ["dead"]
+
+
+def test_a_claim_is_kept_for_a_day_after_its_certificate_expired() -> None:
+    """`clusterctl move` may create the Machines later than the claims."""
+    claims = StaleClaims()
+    claims.put("fresh", -timedelta(hours=23))
+    assert claims.run_round() == []
+    assert claims.lookups == 0
+
+
+@pytest.mark.parametrize("deleting", [True, False])
+def test_a_claim_with_a_machine_is_kept(deleting: bool) -> None:  # noqa: FBT001
+    claims = StaleClaims()
+    claims.put("alive", -EXPIRED)
+    body = kube_objects.machine("alive")
+    body["spec"]["providerID"] = claims.nodes[0].provider_id
+    if deleting:
+        body["metadata"]["deletionTimestamp"] = NOW.isoformat()
+    claims.claims.api.put(MACHINES.collection_path(HOME.namespace), body)
+    assert claims.run_round() == []
+    assert claims.lookups == 1
+
+
+def test_a_claim_that_is_live_in_the_caches_costs_no_call() -> None:
+    claims = StaleClaims()
+    claims.put("alive", -EXPIRED)
+    body = kube_objects.machine("alive")
+    body["spec"]["providerID"] = claims.nodes[0].provider_id
+    assert claims.run_round(read_machine(body)) == []
+    assert claims.claims.api.requests == []
+
+
+def test_claims_whose_lookup_fails_do_not_starve_the_others() -> None:
+    """One Machine that cannot be read makes all lookups of its namespace fail."""
+    claims = StaleClaims()
+    for n in range(3):
+        claims.put(f"unknown-{n}", -EXPIRED, replace(HOME, namespace="team-b"))
+    claims.claims.api.intercept(503, "GET", "/team-b/", times=inf)
+    claims.put("dead", -EXPIRED)
+    for _ in range(200):
+        claims.run_round()
+    assert "dead" in claims.run_round()
+
+
+def test_claims_per_round_are_limited() -> None:
+    claims = StaleClaims()
+    for n in range(50):
+        claims.put(f"dead-{n}", -EXPIRED)
+    claims.run_round()
+    assert claims.lookups == 20
+
+
+REGISTRATION = registration(HOME, provider_id="metal://1")
+
+
+def keys_after_round(
+    *names: str,
+    cached: bool = False,
+    **changes: Any,  # noqa: ANN401 # of any field
+) -> list[str]:
+    """Return what a round deletes of a key whose holder has AttestedNodes that name keys.
+
+    They are in the caches if `cached`, else on the API server.
+    """
+    claims, caches = ClaimsCluster(), FakeCaches()
+    usual = {"held_by": key_holder(HOME, node_name=NODE), "last_claimed": NOW - EXPIRED}
+    stored = claims.put_key(endorsement_key(KEY, **{**usual, **changes}))
+    caches.keys.replace({KEY: stored})
+    nodes = [attested_node(HOME, NODE, key=name, last_attested=NOW) for name in names]
+    caches.nodes.replace({each.name: each for each in nodes if cached})
+    for each in nodes if not cached else ():
+        claims.put_node(each)
+    cleanup(caches, claims=claims).delete_unclaimed_keys()
+    return claims.deleted
+
+
+def test_an_unclaimed_endorsement_key_is_deleted_after_a_day() -> None:
+    """One Machine that is edited again and again made any number of them, and none was deleted."""
+    assert keys_after_round() == [KEY]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"last_claimed": NOW - timedelta(hours=23)},
+        {"last_claimed": None},
+        {"held_by": None},
+        {"banned": True},
+        {"registered_for": (REGISTRATION,)},
+        {"released_from": (Release(cluster=HOME, provider_id=None),)},
+    ],
+    ids=["claimed a moment ago", "no time", "never claimed", "banned", "registered", "released"],
+)
+def test_an_endorsement_key_that_may_be_needed_is_kept(changes: dict[str, Any]) -> None:
+    """A ban that is deleted would be no ban. Operators write registrations and releases, too."""
+    assert keys_after_round(**changes) == []
+
+
+def test_an_endorsement_key_that_an_attested_node_names_is_kept() -> None:
+    for cached in (True, False):
+        assert keys_after_round(KEY, cached=cached) == []
+
+
+def test_the_last_key_of_a_node_with_another_tpm_is_deleted() -> None:
+    assert keys_after_round("cd" * 32) == [KEY]
