@@ -276,7 +276,7 @@ def test_missing_or_refused_secret_is_read_again_after_a_growing_pause(
 POISONED = {
     "huge number of a directive": b"%YAML " + b"9" * 5000 + b".1\n--- a",
     "nested deeply": b"[" * 8000,
-    "too large": b"a: b #" + b"x" * (16 << 10),
+    "too large": text() + b"#" + b"x" * (16 << 10),
 }
 
 
