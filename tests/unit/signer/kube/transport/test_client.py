@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
     PrivateFormat,
+    load_pem_private_key,
 )
 from cryptography.x509.oid import NameOID
 
@@ -132,7 +133,7 @@ def test_intermediate_ca_is_trusted_without_its_root(tmp_path: Path) -> None:
 
 AUTHORITY = pki.Authority.make("test", pki.ec_key())
 PAIR = AUTHORITY.client("signer")
-ENCRYPTED_KEY = pki.ec_key().private_bytes(
+ENCRYPTED_KEY = load_pem_private_key(PAIR.key, None).private_bytes(
     Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"password")
 )
 BROKEN = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
