@@ -1,6 +1,7 @@
 """The entry point of `node-attestation-signer`; only this module reads argv and environment."""
 
 import argparse
+import ctypes
 import gc
 import os
 import resource
@@ -38,6 +39,11 @@ _SHUTDOWN_SECONDS: Final = 40
 """Less than the chart's `terminationGracePeriodSeconds`, more than the steps of a shutdown need."""
 _GARBAGE_THRESHOLDS: Final = (10_000, 20, 20)
 """New objects until a search of the youngest, and how many searches until one of older objects."""
+_M_MMAP_THRESHOLD: Final = -3
+_M_ARENA_MAX: Final = -8
+"""Parameters of mallopt(3), from malloc.h of glibc."""
+_LARGE_BLOCK: Final = 16 << 10
+"""Bytes: those of one read from a server, and less than the buffer of a TLS handshake (21 KiB)."""
 
 
 def main() -> int:
@@ -63,6 +69,7 @@ def _run(arguments: argparse.Namespace, *, only_check: bool) -> int:
         sys.stdout.write(_describe(config))
         return 0
     _allow_open_files()
+    _return_freed_memory()
     _search_garbage_less_often()
     stop = stop_on_signals(_SHUTDOWN_SECONDS)
     try:
@@ -82,6 +89,18 @@ def _allow_open_files() -> None:
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _return_freed_memory() -> None:
+    """Let glibc return large blocks to the system at once, and keep few arenas.
+
+    Else a block that was freed below one in use stays with the process: each thread has an arena,
+    and a large block that is freed makes glibc take all smaller ones from there. Pages of lists and
+    TLS handshakes are such blocks. Figures: docs/performance.md.
+    """
+    libc = ctypes.CDLL(None)
+    libc.mallopt(_M_ARENA_MAX, 2)
+    libc.mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK)
 
 
 def _search_garbage_less_often() -> None:

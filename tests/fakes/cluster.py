@@ -212,7 +212,9 @@ class FakeCluster:
     def _list(self, place: Place, options: Mapping[str, str]) -> Object:
         token = options.get("continue")
         if token is None:
-            keys = sorted(filter(place.contains, self.objects))
+            # Most objects of a large fleet are of other kinds: this finds them in less time.
+            infix = place.collection[place.collection.rindex("/") :] + "/"
+            keys = sorted(key for key in self.objects if infix in key and place.contains(key))
             items = [body for key in keys if selects(options, body := self.objects[key])]
             version, start = self.version, 0
         elif token in self._lists:

@@ -126,7 +126,7 @@ def server(request: pytest.FixtureRequest, fleet: Fleet) -> Iterator[Server]:
     fleet.management.create_namespace(namespace)
     connection = parse_kubeconfig(fleet.management.admin_config.read_bytes())
     api = ApiClient("management", connection, user_agent="test")
-    opened = ApiStream(api, caller=Inline(), tenant="test")
+    opened = ApiStream(api, caller=Inline(), tenant="test", connecting=asyncio.Lock())
     yield Server(api=api, stream=opened, fleet=fleet, namespace=namespace)
     opened.close()
     api.close()

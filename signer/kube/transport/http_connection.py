@@ -162,6 +162,7 @@ class HttpConnection:
             self._incoming.write(data)
         else:
             self._incoming.write_eof()
+        del data  # not kept while the stream waits
         # Before they are decoded: all connections of a tenant may get bytes at the same moment.
         await self.yield_cpu()
 

@@ -48,11 +48,14 @@ class ApiStream:
         *,
         caller: EventLoop,
         tenant: str,
+        connecting: asyncio.Lock,
         reading: MemoryBudget | None = None,
     ) -> None:
         """Read from the server of `api` within its limits.
 
         What blocks is called by `caller` for `tenant`. What is being read counts in `reading`.
+        `connecting` is held while a connection is set up: a TLS handshake needs more memory than an
+        idle connection, and the streams of one server need not begin at the same moment.
         """
         self.name = api.name
         self._endpoint = api.endpoint
@@ -60,6 +63,7 @@ class ApiStream:
         self._cpu = api.cpu
         self._caller = caller
         self._tenant = tenant
+        self._connecting = connecting
         self._connection: HttpConnection | None = None
         self._held = None if reading is None else HeldBytes(reading, tenant)
 
@@ -159,6 +163,7 @@ class ApiStream:
             if len(content) > self._max_response:
                 raise PageTooLarge
             self._hold(len(content))
+            del chunk  # not kept while the next one is awaited
         return bytes(content)
 
     async def _prepare(self, *, whole: float, silence: float) -> HttpConnection:
@@ -167,9 +172,10 @@ class ApiStream:
         connection = self._connection
         if connection is None or not connection.is_reusable:
             self.close()
-            connection = self._connection = await self._connect()
-            connection.limit(whole=ANSWER_SECONDS, silence=ANSWER_SECONDS)
-            await connection.shake_hands(self.call)
+            async with self._connecting:
+                connection = self._connection = await self._connect()
+                connection.limit(whole=ANSWER_SECONDS, silence=ANSWER_SECONDS)
+                await connection.shake_hands(self.call)
         connection.limit(whole=whole, silence=silence)
         return connection
 

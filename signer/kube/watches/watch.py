@@ -256,27 +256,35 @@ class Reflector(Generic[V]):
         self._writer.begin_list()
         version = ""
         async for page in self._pages(self._resource.page_size):
-            for number, item in enumerate(page.items or (), 1):
-                if number % _VALUES_PER_TURN == 0:
-                    await self._source.yield_cpu()
-                self._writer.store_listed(item)
-            version = page.metadata.resource_version or ""
-            if not version:
-                raise ApiServerUnavailable("the API server's list has no resource version")
+            version = await self._store_page(page)
+            # The next page is not read while this one is in memory: many lists are read at once.
+            del page
         for number, _ in enumerate(self._writer.finish_list(), 1):
             if number % _VALUES_PER_TURN == 0:
                 await self._source.yield_cpu()
+        return version
+
+    async def _store_page(self, page: Page) -> str:
+        """Store the objects of a page; return the version of its list."""
+        for number, item in enumerate(page.items or (), 1):
+            if number % _VALUES_PER_TURN == 0:
+                await self._source.yield_cpu()
+            self._writer.store_listed(item)
+        version = page.metadata.resource_version
+        if not version:
+            raise ApiServerUnavailable("the API server's list has no resource version")
         return version
 
     async def _pages(self, page_size: int) -> AsyncGenerator[Page, None]:
         pager = Pager(page_size, self._resource.query)
         while (query := pager.next_query()) is not None:
             try:
-                response = await self._source.get_page(self._path, query)
+                page = pager.read(await self._source.get_page(self._path, query))
             except PageTooLarge as error:
                 pager.shrink(error)
             else:
-                yield pager.read(response)
+                yield page
+                del page
 
     async def _require_reached(self, version: str) -> None:
         """Raise `Expired` if the API server has not reached a version that it had before.

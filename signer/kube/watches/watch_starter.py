@@ -1,5 +1,6 @@
 """Starts watches of one API server, which share the thread of an event loop."""
 
+import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -62,9 +63,16 @@ class WatchStarter:
         self._cpu = cpu
         self._reading = reading
         self._interrupted = interrupted
+        self._connecting = asyncio.Lock()
 
     def start(self, resource: ResourceSpec[V], cache: Cache[V]) -> Watch:
         """Keep a cache equal to a collection. Raises `RuntimeError` if no thread can be started."""
-        stream = ApiStream(self._api, caller=self._loop, tenant=self._tenant, reading=self._reading)
+        stream = ApiStream(
+            self._api,
+            caller=self._loop,
+            tenant=self._tenant,
+            connecting=self._connecting,
+            reading=self._reading,
+        )
         reflector = Reflector(stream, resource, cache, cpu=self._cpu, interrupted=self._interrupted)
         return Watch(reflector, self._loop.start(reflector.run), self._loop)

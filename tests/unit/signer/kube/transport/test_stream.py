@@ -48,10 +48,17 @@ def open_stream(
     *,
     cpu: CpuShare | None = None,
     caller: Here | None = None,
+    connecting: asyncio.Lock | None = None,
     reading: MemoryBudget | None = None,
 ) -> ApiStream:
     api = ApiClient("fake", described, user_agent="test", max_response=MAX_RESPONSE, cpu=cpu)
-    return ApiStream(api, caller=caller or Here(), tenant="team-a", reading=reading)
+    return ApiStream(
+        api,
+        caller=caller or Here(),
+        tenant="team-a",
+        connecting=connecting or asyncio.Lock(),
+        reading=reading,
+    )
 
 
 @contextmanager
@@ -89,6 +96,29 @@ def test_list_and_watch_use_one_connection(tmp_path: Path) -> None:
         asyncio.run(list_and_watch(opened))
     assert len(server.requests) == 4
     assert len(ports) == 1
+
+
+def test_streams_of_one_server_set_up_tls_one_after_another(tmp_path: Path) -> None:
+    """500 clusters had 1,500 handshakes at once, each with the buffers of a handshake."""
+    steps: list[object] = []
+
+    class Noting(Here):
+        async def call(self, tenant: str, function: Callable[[], T]) -> T:
+            steps.append(getattr(function, "__self__", None))
+            return await super().call(tenant, function)
+
+    async def read_at_once(described: Connection) -> None:
+        connecting, caller = asyncio.Lock(), Noting()
+        streams = [open_stream(described, caller=caller, connecting=connecting) for _ in range(3)]
+        await asyncio.gather(*(opened.get_page(PATH, {}) for opened in streams))
+        for opened in streams:
+            opened.close()
+
+    with api_server(lambda a: a.give({}), tmp_path) as server:
+        asyncio.run(read_at_once(server.connection()))
+    # Each handshake has several steps.
+    assert len(steps) > len(set(steps)) == 3
+    assert len([connection for connection, _ in itertools.groupby(steps)]) == 3
 
 
 def test_connection_that_the_server_closed_is_replaced(tmp_path: Path) -> None:

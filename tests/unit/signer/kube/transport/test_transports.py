@@ -36,7 +36,8 @@ def by_request(api: ApiClient) -> bytes:
 
 @contextmanager
 def streaming(api: ApiClient) -> Iterator[ApiStream]:
-    opened = ApiStream(api, caller=EventLoop("calls", TaskPool(1)), tenant="team-a")
+    caller = EventLoop("calls", TaskPool(1))
+    opened = ApiStream(api, caller=caller, tenant="team-a", connecting=asyncio.Lock())
     try:
         yield opened
     finally:
