@@ -9,6 +9,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Final
@@ -96,11 +97,13 @@ def _return_freed_memory() -> None:
 
     Else a block that was freed below one in use stays with the process: each thread has an arena,
     and a large block that is freed makes glibc take all smaller ones from there. Pages of lists and
-    TLS handshakes are such blocks. Figures: docs/performance.md.
+    TLS handshakes are such blocks. Another C library has no such function, and then nothing is set.
+    Figures: docs/performance.md.
     """
     libc = ctypes.CDLL(None)
-    libc.mallopt(_M_ARENA_MAX, 2)
-    libc.mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK)
+    with suppress(AttributeError):
+        libc.mallopt(_M_ARENA_MAX, 2)
+        libc.mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK)
 
 
 def _search_garbage_less_often() -> None:
