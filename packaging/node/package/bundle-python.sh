@@ -6,6 +6,7 @@
 # PYTHON is the directory of a relocatable CPython 3.11 to 3.14, with bin/python3 and lib/python3.*. build-python.sh
 # makes it.
 set -euo pipefail
+umask 022
 
 usage="usage: bundle-python.sh TREE PYTHON"
 tree=${1:?$usage}
