@@ -19,12 +19,13 @@ pythons=(3.11 3.12 3.13 3.14)
 [ -z "${PYTHONS:-}" ] || read -ra pythons <<<"$PYTHONS"
 machine=${MACHINE:-$(uname -m)}
 triplet=$machine-linux-gnu
-# Wheels that need no newer glibc than this system has.
+# Wheels that need no newer glibc than this system has; pip takes those of the first platform that has any.
 glibc=$(getconf GNU_LIBC_VERSION)
-platforms=(--platform "manylinux2014_$machine")
-for minor in 17 28 34; do
+platforms=()
+for minor in 34 28 17; do
   [ $minor -gt "${glibc#*.}" ] || platforms+=(--platform "manylinux_2_${minor}_$machine")
 done
+platforms+=(--platform "manylinux2014_$machine")
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
