@@ -71,7 +71,6 @@ def main() -> int:
         _end_on_interrupt(str)
     else:
         _end_on_interrupt(lambda: f"{program}: interrupted; {session.interruption()}\n")
-
     try:
         return _run(command, session, program)
     except CommandError as error:

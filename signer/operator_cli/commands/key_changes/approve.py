@@ -7,7 +7,6 @@ from signer.operator_cli.errors import EXIT_OK, InputInvalid, Rejected
 from signer.operator_cli.keys.endorsement_key_objects import (
     KeyBody,
     held_elsewhere,
-    read_key_body,
     registered_elsewhere,
 )
 from signer.operator_cli.keys.key_input import (
@@ -33,11 +32,7 @@ def run(session: Session) -> int:
     machine = f"{request.cluster.namespace}/{request.name}"
     _require_machine(request, snapshot)
     registration = _registration(request, key)
-
-    def require_free(body: KeyBody) -> None:
-        _require_free(read_endorsement_key(body) if body else None, registration)
-
-    require_free(read_key_body(session.api, key.name) or {})
+    _require_free(snapshot.keys.get(key.name), registration)
     if arguments.yes and key.name not in map(parse_digest, (arguments.target, arguments.key or "")):
         raise InputInvalid(
             f"--yes must follow the key of machine {machine}, with all 64 digits",
@@ -53,7 +48,11 @@ def run(session: Session) -> int:
         " join as this Machine.",
         flags="the key that the machine or its vendor gives and --yes",
     )
-    # Again under the version that is written: comparing keys takes the operator a while.
+
+    def require_free(body: KeyBody) -> None:
+        """Require it of the version that is written: an operator compares keys for a while."""
+        _require_free(read_endorsement_key(body) if body else None, registration)
+
     outcome = register(session, registration, require_free)
     session.report(f"EndorsementKey {key.name}: {outcome}, registered for {machine}")
     return EXIT_OK
