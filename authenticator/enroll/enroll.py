@@ -313,7 +313,7 @@ class _Enrollment:
     ) -> Credential:
         """Cache the new credential and return it; a call that prints it needs no disk.
 
-        Raises `StateDirectoryUnwritable`: nobody would get the credential.
+        Raises `StateDirectoryUnwritable` if it can be neither stored nor printed.
         """
         earlier = () if current is None else current.known_calls
         others = tuple(call for call in earlier if call != self._invocation.digest)

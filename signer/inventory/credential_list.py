@@ -113,8 +113,8 @@ def cluster_of_changed_key(
 ) -> ClusterKey | None:
     """Return the Cluster whose list a change of a key makes out of date, `None` if there is none.
 
-    A ban or a release, and the end of one, are in the list within seconds. The holder's own writes
-    change nothing: the reconciler publishes what it issues.
+    So the list shows within seconds that a ban or a release began or ended. A claim of the holder
+    needs no change of the list here: the reconciler publishes what it issues.
     """
     if before is None or after is None or after.held_by is None:
         return None

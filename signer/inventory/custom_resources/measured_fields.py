@@ -24,8 +24,8 @@ class MeasuredFields(Fields):
 def read_measured(fields: MeasuredFields | None) -> MeasuredValues | None:
     """Return the values, `None` if there are none.
 
-    The signer writes a version only if it is printable. Another one is of a tenant: its lines would
-    be those of a question to an operator.
+    The signer writes only a printable version. A tenant wrote any other one, and an operator would
+    see its lines in a question. So it is left out.
     """
     if fields is None:
         return None
