@@ -142,7 +142,9 @@ class Controller:
         run_logged(self._sync_maintenance, "maintenance of the workload clusters")
 
     def _sync_maintenance(self) -> None:
-        self._parts.maintenance.sync(self._parts.clusters.open_clusters())
+        workloads = self._parts.clusters.open_clusters()
+        self._parts.maintenance.sync(workloads)
+        self._parts.markers.update(workloads)
 
     def _sync_policies(self) -> None:
         if self._parts.default_policy is not None:

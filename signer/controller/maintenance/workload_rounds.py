@@ -20,6 +20,7 @@ from signer.controller.maintenance.housekeeping import (
     enforce_auto_approve_policy,
     write_nodes,
 )
+from signer.controller.maintenance.markers import Markers
 from signer.controller.maintenance.node_sync import plan_label_changes, plan_taint_changes
 from signer.controller.policies.active import ActivePolicies
 from signer.controller.reconcile.authorities import ClusterAuthorities
@@ -47,6 +48,7 @@ class WorkloadRounds:
         *,
         bindings: BindingRemoval,
         events: EventRecorder,
+        markers: Markers,
         now: Callable[[], datetime],
     ) -> None:
         self._bindings = bindings
@@ -55,6 +57,7 @@ class WorkloadRounds:
         self._authorities = authorities
         self._credential_lists = CredentialListSync(management, claims)
         self._events = events
+        self._markers = markers
         self._now = now
         self._problems: WeakKeyDictionary[WorkloadCluster, ConnectionProblem] = WeakKeyDictionary()
 
@@ -89,6 +92,7 @@ class WorkloadRounds:
             # Also after a failure: a flood of requests must not let a banned node keep its label.
             # The cluster is served without its labels, too.
             run_logged(partial(self._sync_node_labels, workload), "labels of Nodes", workload.key)
+            run_logged(partial(self._sync_marker, workload), "marker of claims", workload.key)
             run_logged(partial(self._sync_node_taints, workload), "taints of Nodes", workload.key)
         if may_sign:
             self._problems.pop(workload, None)
@@ -144,6 +148,15 @@ class WorkloadRounds:
         """Create an Event on the Cluster."""
         regarding = cluster_reference(workload.key, workload.uid)
         self._events.record(regarding, reason, message, self._now())
+
+    def _sync_marker(self, workload: WorkloadCluster) -> None:
+        try:
+            self._markers.sync(workload)
+        except ApiServerUnavailable as error:
+            if error.status == HTTPStatus.FORBIDDEN:
+                message = "the workload cluster forbids the marker of the claims: apply"
+                self._record(workload, "MarkerForbidden", f"{message} workload-rbac.yaml there")
+            raise
 
     def _sync_node_labels(self, workload: WorkloadCluster) -> None:
         def plan(policy: Policy, nodes: Sequence[Node], inventory: Inventory) -> list[Write]:
