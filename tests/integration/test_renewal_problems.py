@@ -1,7 +1,6 @@
 """What an operator sees of refused and overdue renewals, unknown TPMs and a lost authority."""
 
 import shlex
-from typing import Any
 
 import pytest
 
