@@ -210,13 +210,16 @@ class _Attempt:
         """
         holder, key_name = self.request.holder, self.request.node.endorsement_key
         nodes = {(each.cluster, each.node_name) for each in (holder, held_by) if each is not None}
-        for cached in self.inventory.attested_nodes_with_key(key_name):
-            if (cached.cluster, cached.node_name) in nodes:
+        found = self.inventory.attested_nodes_with_key(key_name)
+        if found is None:
+            found = self.claims.attested_nodes_with_key(key_name)
+        for each in found:
+            if (each.cluster, each.node_name) in nodes:
                 continue
             try:
-                node = self.claims.attested_node(cached.cluster, cached.node_name)
+                node = self.claims.attested_node(each.cluster, each.node_name)
             except AttestedNodeUnreadable:
-                node = cached
+                node = each
             if node is None or node.endorsement_key != key_name or self._is_former(node):
                 continue
             other = KeyHolder(
