@@ -1,6 +1,6 @@
 """What the signer alone can raise; the families are those of common/errors.py."""
 
-from common.errors import ApiServerUnavailable, Denied, Fatal, Ignored, Unavailable, Waiting
+from common.errors import Denied, Fatal, Ignored, Unavailable, Waiting
 
 # R: whether the request is for this signer, and who sent it
 
@@ -469,8 +469,8 @@ class AuthorityUnavailable(Unavailable, check="I1"):
     """The cluster's certificate authority cannot sign now."""
 
 
-class PermissionMissing(ApiServerUnavailable, alarm=True):
-    """The management cluster does not let the signer read what a check needs."""
+class PermissionMissing(Unavailable, alarm=True):
+    """The management cluster forbids the signer a request that a check needs."""
 
 
 class ChallengeKeyUnavailable(Unavailable):

@@ -52,7 +52,7 @@ from signer.inventory.replica_records.opt_in_leases import OptIns
 from signer.kube.events import EventRecorder
 from signer.kube.leases import LeaseClient
 from signer.kube.secrets import SecretClient
-from signer.kube.transport.client import ApiClient, ManagementClient
+from signer.kube.transport.client import ApiClient
 from signer.logs import LogWriter
 from signer.model import ClaimStore, ClusterKey, EndorsementKeyObject
 from signer.platforms.queries import PlatformQueries
@@ -84,7 +84,7 @@ class ControllerParts:
     def __init__(
         self, config: Config, log: LogWriter, stop: Event, *, agent: str, host_name: str
     ) -> None:
-        api = ManagementClient("management", config.management, user_agent=agent)
+        api = ApiClient("management", config.management, user_agent=agent)
         self._config = config
         self._log = log
         self._version = agent.rpartition("/")[2]

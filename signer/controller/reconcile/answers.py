@@ -1,8 +1,12 @@
 """Answers: verifies one, writes the claims, issues the certificate, approves, and writes it."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
+from http import HTTPStatus
 
+from common.errors import ApiServerUnavailable
 from signer.claims.credential_entry import entry_of
 from signer.controller.observability import audit
 from signer.controller.queue.workqueue import DONE, Result
@@ -10,7 +14,12 @@ from signer.controller.reconcile.csr_state import CsrState
 from signer.controller.reconcile.dependencies import ClusterContext
 from signer.controller.reconcile.refusals import report_dry_run
 from signer.controller.reports.machine_reports import ATTESTED, ATTESTED_MESSAGE
-from signer.errors import ChallengeKeyUnknown, CredentialListFull, CsrChanged
+from signer.errors import (
+    ChallengeKeyUnknown,
+    CredentialListFull,
+    CsrChanged,
+    PermissionMissing,
+)
 from signer.inventory.credential_list import ClaimReader, CredentialList, publish_entries
 from signer.issue.certificate import certificate_not_after, issue_certificate
 from signer.kube.csrs import is_settled
@@ -30,7 +39,8 @@ def certify_answer(current: CsrState, kind: CsrKind, answer: ParsedAnswer) -> Re
     _audit_answer(current, verified)
     current.verify_access(kind)
     dependencies, policy, now = current.dependencies, current.policy, current.dependencies.now()
-    authority = dependencies.authorities.authority(current.cluster.key)
+    with _naming_missing_permission():
+        authority = dependencies.authorities.authority(current.cluster.key)
     not_after = certificate_not_after(
         lifetime=policy.certificate.lifetime, csr=current.csr, authority=authority, now=now
     )
@@ -51,13 +61,14 @@ def certify_answer(current: CsrState, kind: CsrKind, answer: ParsedAnswer) -> Re
     )
     node_name = verified.holder.node_name
     listed = current.read_credential_list(node_name)
-    claimed = make_claims(
-        verified,
-        current.context(now),
-        claims=dependencies.claims,
-        certificate=withheld,
-        entry=None if listed is None else listed.entry(node_name),
-    )
+    with _naming_missing_permission():
+        claimed = make_claims(
+            verified,
+            current.context(now),
+            claims=dependencies.claims,
+            certificate=withheld,
+            entry=None if listed is None else listed.entry(node_name),
+        )
     for unknown in claimed.alarms:
         current.raise_alarm(unknown, verified.machine)
     if listed is not None and withheld.credential_id:
@@ -97,6 +108,22 @@ def forget_unreleased(cluster: ClusterContext, claims: ClaimStore, csr_name: str
             }
             _logger.info("certificate was not released", extra={"fields": fields})
     cluster.withheld.forget(csr_name)
+
+
+@contextmanager
+def _naming_missing_permission() -> Iterator[None]:
+    """Raise `PermissionMissing` if the management cluster forbids a request.
+
+    What is unique over all Clusters is asked over all namespaces, and an operator may have given
+    the signer the permissions of a few.
+    """
+    try:
+        yield
+    except ApiServerUnavailable as error:
+        if error.status != HTTPStatus.FORBIDDEN:
+            raise
+        message = "the management cluster forbids the signer a request: apply management-rbac.yaml"
+        raise PermissionMissing(message, detail=error.detail) from error
 
 
 def _publish(current: CsrState, listed: CredentialList, claimed: ClaimedAnswer) -> None:

@@ -15,7 +15,6 @@ from typing import Final, TypeVar
 import h11
 
 from common.errors import ApiServerUnavailable
-from signer.errors import PermissionMissing
 from signer.fairness.cpu_budget import CpuShare
 from signer.kube.decode import Json, Source
 from signer.kube.transport.connection_pool import ConnectionPool, ContentTooLarge
@@ -232,25 +231,3 @@ class ApiClient:
         self, request: Request, status: int, content: bytes
     ) -> ApiServerUnavailable:
         return self.endpoint.unexpected_status(f"{request.method} {request.path}", status, content)
-
-
-class ManagementClient(ApiClient):
-    """The API server of the management cluster, whose operator gives the signer its permissions.
-
-    A read that it forbids raises `PermissionMissing`. A write may be forbidden for other reasons: a
-    quota, an admission policy, a namespace that is being deleted.
-    """
-
-    def _unexpected_status(
-        self, request: Request, status: int, content: bytes
-    ) -> ApiServerUnavailable:
-        error = super()._unexpected_status(request, status, content)
-        if status != HTTPStatus.FORBIDDEN or request.method != "GET":
-            return error
-        missing = PermissionMissing(
-            "the signer lacks a permission on the management cluster: apply management-rbac.yaml,"
-            " or upgrade the chart",
-            detail=error.detail,
-        )
-        missing.status = status
-        return missing

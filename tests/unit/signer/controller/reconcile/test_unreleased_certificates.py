@@ -82,11 +82,13 @@ def test_certificate_leaves_the_claim_only_if_its_csr_is_decided_without_it(
     assert recorded(fixture) == (before if stays else (PRESENT,))
 
 
-def test_released_certificate_stays_in_the_claim_though_the_answer_to_its_write_was_lost() -> None:
+def test_released_certificate_stays_in_the_claim_though_the_answer_to_its_write_was_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     fixture = ReconcilerFixture()
     fixture.scenario.put_claim(credential_ids=(PRESENT,))
     csr = fixture.file(fixture.scenario.answer_csr())
-    fixture.withheld.note_release = lambda _: None  # type: ignore[method-assign]
+    monkeypatch.setattr(fixture.withheld, "note_release", lambda _: None)
     fixture.result(csr)
     before = recorded(fixture)
     fixture.forget_unreleased(csr)
@@ -115,7 +117,11 @@ def test_claim_that_is_written_meanwhile_keeps_what_was_written() -> None:
     fixture.csrs.put(replace(fixture.csrs.stored[csr.name], conditions={"Denied": DENIED}))
     before, renewed = fixture.scenario.claim, credential_id(b"renewed")
     renewal = replace(before, credential_ids=(*before.credential_ids, renewed))
-    fixture.claims.interrupt = lambda: fixture.scenario.store.put_node(renewal)
+
+    def renew() -> None:
+        fixture.scenario.store.put_node(renewal)
+
+    fixture.claims.interrupt = renew
     fixture.claims.interrupt_before = len(fixture.claims.writes) + 1
     fixture.forget_unreleased(csr)
     assert recorded(fixture) == (PRESENT, renewed)
