@@ -114,6 +114,19 @@ def test_connections_that_were_cut_are_replaced(
         assert machines.registered(relayed.fleet.first, settings=PATIENCE).call().status == 0
 
 
+def test_nodes_join_while_each_request_takes_longer_than_three_seconds(
+    relayed: Relayed, machines: Machines, tmp_path: Path
+) -> None:
+    """Three such requests in a row opened the circuit breaker, and five of ten nodes joined."""
+    nodes = [machines.registered(relayed.fleet.first, settings=PATIENCE) for _ in range(4)]
+    with relayed.signer(tmp_path / "signer") as signer:
+        relayed.workload.latency = lambda: 3.3
+        calls = [node.start() for node in nodes]
+        assert [finished(call).status for call in calls] == [0] * len(calls)
+        relayed.workload.latency = float
+        assert not [line for line in signer.lines if "circuit breaker" in line["event"]]
+
+
 def test_the_signer_continues_after_a_restart_of_an_api_server(
     relayed: Relayed, machines: Machines, tmp_path: Path
 ) -> None:

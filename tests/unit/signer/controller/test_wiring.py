@@ -1,5 +1,6 @@
 """The parts of the controller, connected as in the signer."""
 
+import math
 from dataclasses import replace
 from http import HTTPStatus
 from threading import Event
@@ -172,7 +173,7 @@ def test_the_circuit_breaker_of_a_closed_cluster_is_reset(
         components.queue.add(Item(cluster=HOME, requester="r", name=str(n)))
         item = components.queue.get()
         assert item is not None
-        components.queue.done(item, DONE, slow=True)
+        components.queue.done(item, DONE, seconds=math.inf)
     assert components.queue.state().open_breakers == {HOME}
     monkeypatch.setattr(workload, "read_hosts", lambda: None)
     components.maintenance.sync([workload])
