@@ -4,6 +4,7 @@ import random
 import secrets
 import time
 from datetime import UTC, datetime
+from functools import partial
 from hashlib import sha256
 from threading import Event
 from typing import Final
@@ -39,6 +40,7 @@ from signer.controller.replicas import Replica, Replicas
 from signer.controller.reports.cluster_events import Connections
 from signer.controller.reports.cluster_state import encode_reports, render_reports
 from signer.controller.reports.reports import Reports
+from signer.controller.steps import Step, Steps
 from signer.controller.threads import Health
 from signer.controller.workers import MAX_WORKERS_PER_CLUSTER, WORKERS, CsrWorkers, connect_caches
 from signer.fairness.memory_budget import Budgets
@@ -93,6 +95,7 @@ class ControllerParts:
         self.management = self._make_management(api, stop)
         self.policy_sync = PolicySync(self.management, config.policy_file)
         self.clock_skew = ClockSkew()
+        self.steps = Steps(lambda: self.clock_skew.is_trusted)
         self.replicas = self._make_replicas(agent, host_name)
         claims = LimitedClaimStore(api, self.management)
         leases = LeaseClient(api, config.own_namespace)
@@ -161,6 +164,7 @@ class ControllerParts:
         self, api: ApiClient, authorities: ClusterAuthorities, claims: LimitedClaimStore
     ) -> WorkloadRounds:
         return WorkloadRounds(
+            self.steps,
             self.management,
             self.policy_sync.active,
             authorities,
@@ -172,6 +176,7 @@ class ControllerParts:
 
     def _make_reports(self, api: ApiClient) -> Reports:
         return Reports(
+            self.steps,
             api,
             self.management,
             self.policy_sync,
@@ -207,7 +212,7 @@ class ControllerParts:
         return (
             self.health.is_good()
             and self.management.has_synced_once()
-            and self.clock_skew.is_tolerable
+            and self.clock_skew.is_trusted
         )
 
     def _is_ready(self) -> bool:
@@ -268,7 +273,7 @@ class ControllerParts:
             budgets=self._budgets,
             pool=pool,
             serves=self.replicas.serves,
-            connecting=self._bindings.note_opt_in,
+            connecting=self._note_opt_in,
             opened=self._on_cluster_added,
         )
 
@@ -341,6 +346,9 @@ class ControllerParts:
     def _replica_name(self, cluster: ClusterKey) -> str | None:
         replica = self.replicas.serving(cluster)
         return None if replica is None else replica.name
+
+    def _note_opt_in(self, key: ClusterKey) -> None:
+        self.steps.call(Step.NOTE_OPT_IN, partial(self._bindings.note_opt_in, key))
 
     def _on_cluster_added(self, workload: WorkloadCluster) -> None:
         """Connect the caches of a workload cluster with the queue."""

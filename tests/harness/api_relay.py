@@ -103,6 +103,10 @@ class _Passing(BaseHTTPRequestHandler):
                 return
             self._give_back(response)
 
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        """Return the header `Date`."""
+        return super().date_time_string((timestamp or time.time()) + self.server.ahead)
+
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _pass  # noqa: N815 # theirs
 
     def _give_back(self, response: http.client.HTTPResponse) -> None:
@@ -128,6 +132,8 @@ class ApiRelay(ThreadingHTTPServer):
         self.fault: Fault | None = None
         self.away = False
         """Whether no request is answered; `cut` ends those in progress."""
+        self.ahead = 0.0
+        """By how many seconds the clock of the API server seems to be ahead."""
         self.latency: Callable[[], float] = float
         """Returns for how many seconds to hold a request before it is passed on."""
         self.requests: list[tuple[str, str]] = []
