@@ -129,6 +129,7 @@ class ApiRelay(ThreadingHTTPServer):
     def __init__(self, server: ApiServer, directory: Path, client: pki.Pair | None) -> None:
         super().__init__((HOST, 0), _Passing)
         directory.mkdir(parents=True)
+        self._directory = directory
         self.fault: Fault | None = None
         self.away = False
         """Whether no request is answered; `cut` ends those in progress."""
@@ -155,6 +156,13 @@ class ApiRelay(ThreadingHTTPServer):
     def url(self) -> str:
         """The relay's address."""
         return f"https://{HOST}:{self.server_port}"
+
+    def rotate(self, authority: pki.Authority) -> None:
+        """Use a certificate of another authority from now on; end all connections."""
+        assert isinstance(self.socket, ssl.SSLSocket)
+        pair = authority.server(HOST)
+        self.socket.context.load_cert_chain(*_files(self._directory, "rotated", pair))
+        self.cut()
 
     @contextmanager
     def upstream(self) -> Iterator[http.client.HTTPSConnection]:

@@ -60,7 +60,7 @@ ACTION: Final = verdicts("waiting", "OperatorActionRequired")
 REFUSED: Final = sample("cache_refused_objects_total", namespace="team-a")
 PENDING: Final = sample("pending_requests", **OWNED)
 KUBECONFIG: Final = sample("kubeconfig_not_after_seconds", **OWNED)
-SILENT: Final = sample("circuit_breaker_open", **OWNED)
+UNANSWERED: Final = sample("circuit_breaker_open", **OWNED)
 SLOW: Final = sample("slow_call_seconds", **OWNED)
 INVALID: Final = sample("trust_anchors_invalid", policy="vendors")
 EXPIRY: Final = sample("trust_anchor_not_after_seconds", **ANCHOR)
@@ -138,7 +138,7 @@ FIRING: Final = {
         "15m",
         {"kind": "audit", "pod": "one"},
     ),
-    "no answers for 15 minutes": Case("ClusterSlow", {SILENT: "1x20"}, "16m", OWNED),
+    "no answers for 15 minutes": Case("ClusterSlow", {UNANSWERED: "1x20"}, "16m", OWNED),
     "slow for 15 minutes": Case("ClusterSlow", {SLOW: "3.3x20"}, "16m", OWNED),
     "kubeconfig with 29 days left": Case(
         "KubeconfigExpires", {KUBECONFIG: f"{29 * DAY}x70"}, "61m", OWNED
