@@ -1,6 +1,7 @@
 """The parts of the controller, connected as in the signer."""
 
 import math
+import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -18,6 +19,7 @@ from signer.controller.maintenance.workload_rounds import WorkloadRounds
 from signer.controller.queue.fair_queue import Item
 from signer.controller.queue.workqueue import DONE
 from signer.controller.steps import Steps
+from signer.controller.threads import MAX_SILENCE_SECONDS
 from signer.controller.wiring import ControllerParts
 from signer.errors import AuthorityShared
 from signer.logs import LogWriter
@@ -191,12 +193,28 @@ def test_a_round_does_not_compare_times_before_the_clock_is_trusted(
     workload.csrs.replace({})
     workload.bindings.replace({})
     if ahead is not None:
-        now = datetime.now(UTC)
-        date = format_datetime(now - timedelta(seconds=ahead), usegmt=True).encode()
-        components.clock_skew.observe(date, now, now)
+        compare_clock(components, ahead)
     made.add(workload)
     made.maintain(workload, full=True)
     assert seen == done
+
+
+def compare_clock(components: ControllerParts, ahead: int) -> None:
+    now = datetime.now(UTC)
+    date = format_datetime(now - timedelta(seconds=ahead), usegmt=True).encode()
+    components.clock_skew.observe(date, now, now)
+
+
+def test_a_replica_is_not_ready_three_minutes_after_the_last_successful_request(
+    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    components, now = make_components(workload), time.monotonic()
+    monkeypatch.setattr(components.health, "is_good", lambda: True)
+    monkeypatch.setattr(components.management, "has_synced_once", lambda: True)
+    compare_clock(components, 0)
+    assert components._can_serve()
+    monkeypatch.setattr("time.monotonic", lambda: now + MAX_SILENCE_SECONDS + 1)
+    assert not components._can_serve()
 
 
 def note(seen: set[str], name: str, *_: object) -> None:
