@@ -73,7 +73,9 @@ class FairQueue:
         self._breakers: dict[ClusterKey, CircuitBreaker] = {}
         """Those that differ from a new one."""
         self._blocked_until: dict[str, float] = {}
-        """Tenants of whom no item may start, whatever the others do, and until when."""
+        """Tenants of whom no item may start, and until when."""
+        self._await_reserve: set[str] = set()
+        """Those of them whose slow clusters wait until more than half of the workers are free."""
 
     def push(self, item: Item) -> None:
         """Make an item ready; one that is ready already keeps its place."""
@@ -119,6 +121,10 @@ class FairQueue:
         self._forget_idle(item.cluster, clusters)
         self._blocked_until.pop(item.cluster.namespace, None)
         self._turns.release(item.cluster.namespace)
+        if self._turns.free > self._reserve:
+            for tenant in self._await_reserve:
+                self._blocked_until.pop(tenant, None)
+            self._await_reserve.clear()
 
     def record_call(
         self, cluster: ClusterKey, *, seconds: float, now: float
@@ -179,7 +185,10 @@ class FairQueue:
                 if self._turns.busy[tenant] + cluster.busy + reserve < self._turns.free:
                     requesters = next(iter(cluster.kinds.values()))
                     return next(iter(next(iter(requesters.values()))))
-                until = now
+                if reserve:
+                    self._await_reserve.add(tenant)
+                else:
+                    until = now
             elif breaker is not None and breaker.state(now) is BreakerState.OPEN:
                 until = min(until, breaker.retry_at)
         self._blocked_until[tenant] = until

@@ -158,6 +158,32 @@ def test_slow_clusters_of_many_tenants_leave_half_of_the_workers_to_the_others()
     assert len(turns.names()) == 1, "a slow one, as soon as more than half are free"
 
 
+def test_slow_clusters_of_one_tenant_are_not_looked_at_for_each_item_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turns, looks = Turns(), Counter[str]()
+    slow = hanging("slow", clusters=500)
+    for each in slow:
+        turns.queue.record_call(each.cluster, seconds=29.0, now=turns.now)
+    turns.push(*slow)
+    started = turns.pop_all()
+    max_workers = CircuitBreaker.max_workers
+
+    def count(breaker: CircuitBreaker, most: int, now: float) -> int:
+        looks["breaker"] += 1
+        return max_workers(breaker, most, now)
+
+    monkeypatch.setattr(CircuitBreaker, "max_workers", count)
+    for n in range(10):
+        turns.push(item(str(n), cluster=OTHER))
+    assert len(turns.names()) == 10
+    assert not looks
+    for n in range(10):
+        turns.queue.release(item(str(n), cluster=OTHER))
+    turns.queue.release(started[0])
+    assert len(turns.names()) == 1
+
+
 def test_silent_clusters_of_one_tenant_are_not_looked_at_for_each_item_of_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
