@@ -148,10 +148,10 @@ class CsrWorkers:
 
     def _work(self, number: int) -> None:
         while (item := self._queue.get()) is not None:
-            result, slow = RETRY, None
+            result, seconds = RETRY, None
             self._began[number] = self._monotonic()
             try:
-                result, slow = self._reconcile(item)
+                result, seconds = self._reconcile(item)
             except Unavailable:
                 pass  # a cache is not filled yet
             except Exception:
@@ -159,10 +159,10 @@ class CsrWorkers:
                 _logger.exception("reconciliation failed", extra={"fields": fields})
             finally:
                 self._began[number] = math.inf
-                self._queue.done(item, result, slow=slow)
+                self._queue.done(item, result, seconds=seconds)
 
-    def _reconcile(self, item: Item) -> tuple[Result, bool | None]:
-        """Reconcile an item; return the result, and whether a call to the cluster was slow."""
+    def _reconcile(self, item: Item) -> tuple[Result, float | None]:
+        """Reconcile an item; return the result, and how long the cluster's slowest call took."""
         workload = self._clusters.get(item.cluster)
         if workload is None:
             return DONE, None
@@ -192,7 +192,7 @@ class CsrWorkers:
             state.handled.observe(csr.name, workload.csrs.get(csr.name))
         if writer.accepted:
             workload.cpu.refund()
-        return result, writer.slow
+        return result, writer.seconds
 
     def _context(
         self, workload: WorkloadCluster, state: _ClusterCsrs, writer: RecordingCsrWriter

@@ -92,8 +92,8 @@ class WorkersFixture:
         while is_ready(self.queue, self.seconds):
             item = self.queue.get()
             assert item == self.item
-            result, slow = self.workers._reconcile(item)
-            self.queue.done(item, result, slow=slow)
+            result, seconds = self.workers._reconcile(item)
+            self.queue.done(item, result, seconds=seconds)
             self.deliver()
 
 
