@@ -125,7 +125,12 @@ def test_ban_needs_no_list_of_the_workload_cluster(
 ) -> None:
     """A node makes the list of CSRs, or of Nodes, fail by its own objects; also after a start."""
     synced: list[WorkloadCluster] = []
-    monkeypatch.setattr(rounds._credential_lists, "sync", lambda w: [synced.append(w)][:0])
+
+    def sync(synced_now: WorkloadCluster) -> tuple[()]:
+        synced.append(synced_now)
+        return ()
+
+    monkeypatch.setattr(rounds._credential_lists, "sync", sync)
     for name in {"nodes", "bindings", "csrs"} - {unreadable}:
         getattr(workload, name).replace({})
     getattr(workload, unreadable).note_failure()
