@@ -23,7 +23,7 @@ from signer.fairness.backoff import Backoff
 from signer.fairness.cpu_budget import CpuBudget
 from signer.kube.decode import Fields, Source, Text, decode, object_key
 from signer.kube.pages import Page, Pager
-from signer.kube.transport.client import Expired, PageTooLarge, Response
+from signer.kube.transport.client import Expired, PageTooLarge, Response, is_outage
 from signer.kube.watches.cache import Cache
 from signer.kube.watches.cache_writer import CacheWriter
 from signer.kube.watches.outage import Outage
@@ -208,8 +208,7 @@ class Reflector(Generic[V]):
 
     def _note_failure(self, error: ApiServerUnavailable) -> None:
         self.failure, self._is_doubtful = error, True
-        is_lost = error.status == 0 or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
-        if is_lost and not self._is_interrupted:
+        if is_outage(error) and not self._is_interrupted:
             self._is_interrupted = True
             self._interrupted()
         message, more = self._message(error), {}
