@@ -116,6 +116,31 @@ def test_step_that_fails_does_not_stop_the_others(
     assert ran == list(steps)
 
 
+@pytest.mark.parametrize("failing", [False, True])
+def test_bindings_wait_for_nodes_only_while_these_are_being_listed(
+    workload: WorkloadCluster,
+    rounds: WorkloadRounds,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    failing: bool,
+) -> None:
+    """CSRs that cannot be listed say nothing about them."""
+    asked: list[WorkloadCluster] = []
+
+    def keep(asking: WorkloadCluster, _: Policy) -> str:
+        asked.append(asking)
+        return "keep"
+
+    monkeypatch.setattr(rounds._bindings, "reason_to_keep", keep)
+    workload.bindings.replace({})
+    workload.csrs.note_failure()
+    if failing:
+        workload.nodes.note_failure()
+    rounds.maintain(workload, full=False)
+    assert (asked == [workload]) is failing
+    assert workload.maintenance_due.is_set() is not failing
+
+
 @pytest.mark.parametrize("unreadable", ["nodes", "bindings", "csrs"])
 def test_ban_needs_no_list_of_the_workload_cluster(
     workload: WorkloadCluster,

@@ -312,6 +312,7 @@ def failed(status: int) -> ApiServerUnavailable:
         ([failed(403), failed(0)], 1),
         ([failed(500), failed(0), failed(500)], 1),
         ([failed(500), page(5), failed(500)], 2),
+        ([page(5, thing("a", 1, "1"), more="next"), Expired()], 0),
     ],
 )
 def test_each_outage_is_reported_once_and_a_refusal_is_not(lists: list[Step], count: int) -> None:
@@ -357,6 +358,30 @@ def test_outdated_kind_is_listed_before_it_is_read_again(monkeypatch: pytest.Mon
     played = Played([page(5, thing("a", 1, "1")), page(6, thing("b", 6, "2"))], [[failed(0)]])
     assert [query.get("limit") for query in played.server.queries] == ["2", None, "2", None]
     assert played.cache.all() == ("2",)
+
+
+@pytest.mark.parametrize("end", [Expired(), event("ADDED", thing("a", 6, "a bug"))])
+def test_kind_whose_watch_ended_early_is_outdated_while_its_list_takes_long(
+    end: Step, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache_module, "MAX_FAILING_SECONDS", -1.0)
+    cache: Cache[str] = Cache("things")
+    outdated: list[bool] = []
+
+    def lists() -> Iterator[Step]:
+        yield page(5)
+        outdated.append(cache.is_outdated)
+        yield page(7)
+
+    def handler(_key: str, _before: str | None, after: str | None) -> None:
+        if after is not None:
+            raise ZeroDivisionError
+
+    cache.add_event_handler(handler)
+    server = Server(lists(), [[end]])
+    run(server, ResourceSpec(plural="things", path="/things", read=_read), cache)
+    assert outdated == [True]
+    assert cache.has_synced
 
 
 def test_watch_that_is_accepted_and_silent_is_not_outdated(monkeypatch: pytest.MonkeyPatch) -> None:
