@@ -36,12 +36,21 @@ def restart(signer: Signer) -> None:
     signer.start()
 
 
+@pytest.fixture
+def credential_policy(fleet: Fleet) -> Iterator[None]:
+    """Let the first workload cluster refuse the writes of nodes whose certificates have ended."""
+    workload = fleet.first.workload
+    workload.kubectl("apply", "--server-side", "-f", CREDENTIAL_POLICY)
+    yield
+    workload.kubectl("delete", "-f", CREDENTIAL_POLICY)
+
+
+@pytest.mark.usefixtures("credential_policy")
 def test_ban_takes_effect_while_requests_cannot_be_listed(
     relayed: Relayed, machines: Machines, tmp_path: Path
 ) -> None:
     """A banned node that kept its CSR unreadable still wrote: its Cluster got no maintenance."""
-    fleet, workload = relayed.fleet, relayed.fleet.first.workload
-    workload.kubectl("apply", "--server-side", "-f", CREDENTIAL_POLICY)
+    fleet = relayed.fleet
     published = of_cluster(fleet.first, renewals={"publishCredentials": True})
     with (
         relayed.signer(tmp_path / "signer") as signer,
@@ -59,7 +68,6 @@ def test_ban_takes_effect_while_requests_cannot_be_listed(
             restart(signer)
         relayed.workload.unanswered = ""
         assert machines.registered(fleet.first, settings=PATIENCE).call().status == 0
-    workload.kubectl("delete", "-f", CREDENTIAL_POLICY)
 
 
 def joined(node: Node) -> Client:
