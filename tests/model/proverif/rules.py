@@ -31,6 +31,9 @@ EXPECTED: Mapping[str, Verdict] = MappingProxyType(
         "pcrs": Verdict.PROVED,
         "fresh": Verdict.PROVED,
         "cluster": Verdict.FOUND,
+        "banned": Verdict.PROVED,
+        "released": Verdict.PROVED,
+        "one-node": Verdict.PROVED,
     }
 )
 """The verdict on each query, by its name in exchange.pv, in the same order."""
@@ -67,6 +70,13 @@ _RECORD = "get records(=cluster, =node, =providerID, =ek) in"
 _CERTIFIED = (
     "let (=akKey, =ek) = (certifiedKey(keyCertificate, platform), createdKey(created, akKey)) in"
 )
+_BANNED = "event(Banned(w, k, s2)) ==> false"
+_RELEASED = "event(Released(w, k, s2, c)) ==> false"
+_ONE_HOLDER = (
+    "==> (c, m, d) = (c2, m2, d2) || event(Released(w3, k, s3, c))"
+    " || event(Released(w3, k, s3, c2))."
+)
+_TRUSTED = "let trusted = akKey in"
 _RESTRICTED = "attestationPublic(restricted(key)) = key."
 
 
@@ -160,6 +170,20 @@ RULES = (
         "own-node",
     ),
     _rule("E2: PCR 6 names the virtual machine", "=quotedVm", "other", "own-node"),
+    _rule(
+        "K1: the certified attestation key is claimed, not the endorsement key",
+        _TRUSTED,
+        _TRUSTED.replace("akKey", "ek"),
+        *("banned", "released", "one-node"),
+    ),
+    _rule("K1: a banned key is not claimed", _BANNED, "event(Banned(w, k, s2)) ==> true", "banned"),
+    _rule(
+        "K1: a released key is not claimed in that Cluster",
+        _RELEASED,
+        "event(Released(w, k, s2, c)) ==> true",
+        "released",
+    ),
+    _rule("K1: no other node holds the key", _ONE_HOLDER, "==> true.", "one-node"),
     _rule(
         "the key of the platform is secret",
         "new platform: platformKey;",
