@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from common.names import CLIENT_SIGNER
+from common.printed_command import printed_command
 from signer.clusters.connection_problem import CONNECTING, FORBIDDEN, ConnectionProblem
 from signer.errors import (
     KubeconfigRefused,
@@ -155,7 +156,7 @@ def add_expiry(report: ClusterReport, expiry: datetime | None, now: datetime) ->
     state, message = report.state, report.message
     if expiry is not None:
         of_certificate = "the client certificate in the kubeconfig Secret"
-        command = f"run kubectl attestation kubeconfig {report.key}"
+        command = printed_command("run kubectl attestation kubeconfig", str(report.key))
         if report.served and expiry - now < _EXPIRY_NOTICE:
             message = f"{of_certificate} expires on {expiry:%F}: {command}"
         elif state == FORBIDDEN and expiry <= now:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from signer.inventory.kinds import POLICIES
-from signer.kube.decode import Fields, Source, Text, decode
+from signer.kube.decode import Fields, Name, Source, Text, decode
 from signer.kube.transport.client import MAY_HAVE_CHANGED, ApiClient
 from signer.model import ClusterKey
 from signer.policy.load import load_spec
@@ -53,7 +53,7 @@ class StoredStates:
 
 
 class _Meta(Fields):
-    name: Text
+    name: Name
     uid: Text
     resource_version: Text
     generation: int

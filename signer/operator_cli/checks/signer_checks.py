@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from datetime import datetime
 
+from common.printed_command import printed_command
 from signer.errors import PolicyInvalid
 from signer.inventory.cluster_api.cluster import ClusterObject
 from signer.inventory.custom_resources.policy_object import SERVED, PolicyObject
@@ -50,9 +51,10 @@ def check_signer(state: SignerState, snapshot: Snapshot | None, now: datetime) -
     elif snapshot is not None:
         issued = [n.last_attested for n in snapshot.nodes if snapshot.holds_key(n)]
         message += f"; the last certificate was issued {_ago(max(issued), now)}" if issued else ""
+    pods = printed_command("kubectl get pods", n=state.namespace)
     return check.problem(
         f"{message}: no node can join or renew",
-        f"kubectl get pods -n {state.namespace}, see docs/runbooks/signer-absent.md;"
+        f"{pods}, see docs/runbooks/signer-absent.md;"
         " if the signer has another namespace, name it with --signer-namespace",
     )
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from common.errors import AttestationError
+from common.printed_command import printed_command
 from signer import errors
 from signer.errors import EndorsementKeyNotRegistered
 from signer.inventory.custom_resources.policy_object import SERVED
@@ -92,10 +93,10 @@ def _unserved(snapshot: Snapshot, signer: SignerState, session: Session) -> Iter
         key, written = cluster.key, signer.of_cluster(cluster)
         state, message = written.get("state", SERVED), written.get("message", "")
         if state == SERVED and message:
-            step = f"kubectl attestation kubeconfig {key}"
+            step = printed_command("kubectl attestation kubeconfig", str(key))
             yield _row("Expiring", key, "kubeconfig", "KubeconfigExpires", message, step)
         elif state != SERVED and signer.has_replica():
-            step = f"kubectl attestation doctor --cluster {key}"
+            step = printed_command("kubectl attestation doctor", cluster=str(key))
             yield _row("Unserved", key, "Cluster", state, message, step)
         if cluster.bindings is not None and not cluster.bindings.removed:
             message = (
@@ -103,7 +104,7 @@ def _unserved(snapshot: Snapshot, signer: SignerState, session: Session) -> Iter
                 " opt-in have attested; the condition AutoApproveBindingsRemoved of the Cluster"
                 " names these Nodes"
             )
-            step = f"kubectl describe cluster -n {key.namespace} {key.name}"
+            step = printed_command("kubectl describe cluster", key.name, n=key.namespace)
             yield _row("Bindings", key, "Cluster", cluster.bindings.reason, message, step)
 
 
@@ -124,10 +125,13 @@ def _next_step(node: AttestedNodeObject, *, from_file: bool) -> str:
         return "on the node: kubelet-authenticator-tpm doctor"
     if refusal.measured is not None and not from_file:
         return "kubectl attestation pcrs review"
-    keys = " --challenge-keys" if refusal.reason in _OF_ANSWERS else ""
-    policy = " --policy FILE" if from_file else ""
-    explain = f"kubectl attestation explain {refusal.request} --cluster {node.cluster}"
-    return f"{explain}{keys}{policy}"
+    return printed_command(
+        "kubectl attestation explain",
+        refusal.request,
+        cluster=str(node.cluster),
+        challenge_keys=refusal.reason in _OF_ANSWERS,
+        policy="FILE" if from_file else False,
+    )
 
 
 def _unknown(session: Session) -> Iterable[Document]:

@@ -131,6 +131,6 @@ def test_bindings_that_stay_are_a_problem(
     signer = replace(RUNNING, policies=[policy(state="Served")])
     items = listed(monkeypatch, signer, replace(CLUSTER, bindings=bindings), status)
     assert [(i["problem"], i["reason"], i["nextStep"]) for i in items] == (
-        [("Bindings", "NodesNotAttested", "kubectl describe cluster -n team-a c1")] * status
+        [("Bindings", "NodesNotAttested", "kubectl describe cluster c1 -n team-a")] * status
     )
     assert "run this" not in str(items)
