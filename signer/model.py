@@ -15,8 +15,8 @@ from ipaddress import IPv4Network, IPv6Network
 from typing import Final, Protocol
 
 from common.errors import NodeNameInvalid
-from common.requests.binding import challenge_key_id, encode_fields, sha256
 from common.node_identity import require_dns_name
+from common.requests.binding import challenge_key_id, encode_fields, sha256
 from signer.errors import ChallengeKeyUnknown
 from signer.host_names import HostName
 
