@@ -1,7 +1,12 @@
 """Answers: verifies one, writes the claims, issues the certificate, approves, and writes it."""
 
+from datetime import datetime, timedelta
 from functools import partial
 
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from common.names import NODES_GROUP
 from signer.claims.credential_entry import entry_of
 from signer.controller.observability import audit
 from signer.controller.queue.workqueue import DONE, Result
@@ -11,6 +16,7 @@ from signer.controller.reports.machine_reports import ATTESTED, ATTESTED_MESSAGE
 from signer.errors import ChallengeKeyUnknown, CredentialListFull, CsrChanged
 from signer.inventory.credential_list import ClaimReader, CredentialList, publish_entries
 from signer.issue.certificate import certificate_not_after, issue_certificate
+from signer.issue.lint import ExpectedCertificate, lint_certificate
 from signer.model import ChallengeKeys
 from signer.verify.answer import VerifiedAnswer, verify_answer
 from signer.verify.claimed_answer import ClaimedAnswer, make_claims, verify_unchanged_claim
@@ -43,6 +49,8 @@ def certify_answer(current: CsrState, kind: CsrKind, answer: ParsedAnswer) -> Re
     withheld = current.cluster.withheld.get_or_sign(
         current.csr.uid, verified, authority, not_after, sign
     )
+    expected = _expect(current, answer, verified, authority.certificate, now)
+    lint_certificate(withheld.pem, expected, now)
     node_name = verified.holder.node_name
     listed = current.read_credential_list(node_name)
     claimed = make_claims(
@@ -63,6 +71,29 @@ def certify_answer(current: CsrState, kind: CsrKind, answer: ParsedAnswer) -> Re
     current.record("issued")
     _report(current, verified, claimed)
     return DONE
+
+
+def _expect(
+    current: CsrState,
+    answer: ParsedAnswer,
+    verified: VerifiedAnswer,
+    authority: x509.Certificate,
+    now: datetime,
+) -> ExpectedCertificate:
+    """Return what the certificate must say, from the request and the verdict."""
+    names, seconds = verified.serving_names, current.csr.expiration_seconds
+    lifetime = current.policy.certificate.lifetime
+    return ExpectedCertificate(
+        node_name=verified.holder.node_name,
+        organizations=[NODES_GROUP],
+        public_key=answer.request.public_key.public_bytes(
+            Encoding.DER, PublicFormat.SubjectPublicKeyInfo
+        ),
+        serving_names=None if names is None else [*names.dns, *names.addresses],
+        authority=authority,
+        latest_end=now
+        + (lifetime if seconds is None else min(lifetime, timedelta(seconds=seconds))),
+    )
 
 
 def _publish(current: CsrState, listed: CredentialList, claimed: ClaimedAnswer) -> None:
