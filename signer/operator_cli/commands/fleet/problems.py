@@ -14,7 +14,12 @@ from signer.errors import EndorsementKeyNotRegistered
 from signer.inventory.custom_resources.policy_object import SERVED
 from signer.model import AttestedNodeObject, ClusterKey
 from signer.operator_cli.checks.findings import FindingResult
-from signer.operator_cli.checks.signer_checks import check_policies, check_signer, read_signer
+from signer.operator_cli.checks.signer_checks import (
+    NOT_WRITTEN,
+    check_policies,
+    check_signer,
+    read_signer,
+)
 from signer.operator_cli.commands.fleet.nodes import find_node_problem
 from signer.operator_cli.errors import EXIT_NEGATIVE, EXIT_OK, EXIT_UNDECIDED
 from signer.operator_cli.keys.key_request_list import (
@@ -36,6 +41,8 @@ _COLUMNS = (
     Column("MESSAGE", field("message"), below=True),
     Column("NEXT-STEP", field("nextStep"), below=True),
 )
+_NAMED: Final = 3
+"""Clusters that a warning names."""
 _OF_ANSWERS: Final = frozenset(
     leaf.reason
     for leaf in vars(errors).values()
@@ -47,6 +54,14 @@ _OF_ANSWERS: Final = frozenset(
 def run(session: Session) -> int:
     """Print one row for each problem; any problem makes the exit status 1."""
     snapshot, signer = session.snapshot(), read_signer(session)
+    unknown = [
+        str(cluster.key)
+        for cluster in snapshot.opted_in()
+        if not signer.problem and not signer.of_cluster(cluster)
+    ]
+    if unknown:
+        named = ", ".join(unknown[:_NAMED]) + (" and others" if len(unknown) > _NAMED else "")
+        session.warn(f"Clusters of which nothing is known ({len(unknown)}): {named}: {NOT_WRITTEN}")
     documents = [
         *_unserved(snapshot, signer, session),
         *_nodes(snapshot, signer, session),
@@ -55,7 +70,7 @@ def run(session: Session) -> int:
     session.show_list(documents, _COLUMNS)
     if documents:
         return EXIT_NEGATIVE
-    return EXIT_UNDECIDED if signer.problem else EXIT_OK
+    return EXIT_UNDECIDED if signer.problem or unknown else EXIT_OK
 
 
 def _row(  # noqa: PLR0913, PLR0917 - the columns
