@@ -17,6 +17,7 @@ from signer.controller.clock_skew import ClockSkew
 from signer.controller.live_leases import RENEW_DEADLINE
 from signer.controller.maintenance.binding_removal import BindingRemoval
 from signer.controller.maintenance.management_rounds import Cleanup
+from signer.controller.maintenance.markers import Markers
 from signer.controller.maintenance.schedule import WorkloadMaintenance
 from signer.controller.maintenance.workload_rounds import WorkloadRounds
 from signer.controller.observability import metrics
@@ -115,6 +116,7 @@ class ControllerParts:
             SecretClient(api), config.own_namespace, now=_now, random=secrets.token_bytes
         )
         authorities = self._make_authorities(api, authority_leases)
+        self.markers = Markers(self.management, _now, time.monotonic)
         self._rounds = self._make_rounds(api, authorities, claims)
         pool = TaskPool(_TASK_THREADS)
         self.clusters = self._make_clusters(api, agent, pool)
@@ -179,6 +181,7 @@ class ControllerParts:
             claims,
             bindings=self._bindings,
             events=EventRecorder(api),
+            markers=self.markers,
             now=_now,
         )
 
@@ -225,14 +228,21 @@ class ControllerParts:
         )
 
     def _is_ready(self) -> bool:
-        """Return whether this replica serves its share of the Clusters."""
-        return self._can_serve() and self.replicas.has_share_of_clusters
+        """Return whether this replica serves its share of the Clusters, and can decide.
+
+        A replica that cannot decide keeps its Lease, by which it notices a restore.
+        """
+        return (
+            self._can_serve()
+            and self.replicas.has_share_of_clusters
+            and self.management.problem() is None
+        )
 
     def _problem(self, key: ClusterKey) -> ConnectionProblem | None:
-        """Return why a Cluster is not served: its connection, or else its maintenance."""
+        """Return why a Cluster is not served: its connection, its maintenance, or our caches."""
         workload = self.clusters.get(key)
         problem = None if workload is None else self._rounds.problem(workload)
-        return self.clusters.problem(key) or problem
+        return self.clusters.problem(key) or problem or self.management.problem()
 
     def _make_health(self, stop: Event) -> Health:
         health = Health(stop)
@@ -331,6 +341,7 @@ class ControllerParts:
             replicas=lambda: self.replicas.count,
             clock_skew=lambda: self.clock_skew.seconds,
             lost_lines=self._log.lost,
+            failing_kinds=self.management.failing_seconds,
         )
         app = build_app(
             registry,

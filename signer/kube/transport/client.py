@@ -89,6 +89,11 @@ class Request:
     media: str = "application/json"
 
 
+def is_outage(error: ApiServerUnavailable) -> bool:
+    """Return whether the API server may be away: no answer came, or one of status 5xx."""
+    return error.status == 0 or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+
+
 class ApiClient:
     """One API server, for any number of threads."""
 
