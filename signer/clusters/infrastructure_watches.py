@@ -21,6 +21,7 @@ from signer.inventory.cluster_api.references import (
     Reference,
     read_infrastructure,
 )
+from signer.inventory.unreadable_kinds import INFRASTRUCTURE, UNREADABLE
 from signer.kube.discovery import DiscoveryClient, served_resources
 from signer.kube.resources import Kind, Resource
 from signer.kube.watches.cache import Cache
@@ -173,7 +174,9 @@ class InfrastructureWatches:
     def _begin(self, kind: Kind) -> None:
         _, name = kind
         plural = f"{name}s"
-        cache: Cache[InfrastructureObject] = Cache(plural, budget=self._budget)
+        cache: Cache[InfrastructureObject] = Cache(
+            plural, budget=self._budget, unreadable=UNREADABLE[INFRASTRUCTURE]
+        )
         cache.add_event_handler(partial(self._object_changed, kind))
         resource = ResourceSpec(
             plural=plural, path=partial(self._path, kind), read=read_infrastructure

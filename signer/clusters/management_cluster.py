@@ -38,6 +38,7 @@ from signer.inventory.kinds import (
     MACHINE_POOL,
     POLICIES,
 )
+from signer.inventory.unreadable_kinds import UNREADABLE
 from signer.kube.decode import Source
 from signer.kube.discovery import find_resource
 from signer.kube.pages import list_objects
@@ -86,10 +87,13 @@ class ManagementCluster(ManagementCaches):
         """
         super().__init__(budgets.memory)
         # Only administrators write policies, so no budget may refuse one.
-        self.policies: Cache[PolicyObject] = Cache("KubeletAttestationPolicies")
+        self.policies: Cache[PolicyObject] = Cache(
+            "KubeletAttestationPolicies", unreadable=UNREADABLE["KubeletAttestationPolicies"]
+        )
         # No check reads them, so one that exceeds the budget makes nothing incomplete.
         self.key_requests: Cache[EndorsementKeyRequest] = Cache(
             "EndorsementKeyRequests",
+            unreadable=UNREADABLE["EndorsementKeyRequests"],
             indexes={"namespace": lambda r: [r.cluster.namespace]},
             budget=budgets.memory,
         )

@@ -17,6 +17,7 @@ from signer.inventory.cluster_api.machine_object import MachineObject, PoolObjec
 from signer.inventory.cluster_api.references import BootstrapObject, InfrastructureObject, Reference
 from signer.inventory.node_labels import NodeLabelFields
 from signer.inventory.node_taints import NodeTaints
+from signer.inventory.unreadable_kinds import UNREADABLE
 from signer.kube.decode import (
     MAX_TEXT,
     Fields,
@@ -47,11 +48,13 @@ class ManagementCaches(ABC):
         """Count every namespaced object in `budget`; without one there is no limit."""
         self.clusters: Cache[ClusterObject] = Cache(
             "Clusters",
+            unreadable=UNREADABLE["Clusters"],
             indexes={"refers": lambda c: [c.infrastructure] if c.infrastructure else []},
             budget=budget,
         )
         self.machines: Cache[MachineObject] = Cache(
             "Machines",
+            unreadable=UNREADABLE["Machines"],
             indexes={
                 "provider ID": lambda m: [(m.cluster, m.provider_id)] if m.provider_id else [],
                 "host name": lambda m: [(m.cluster, name) for name in m.host_names],
@@ -62,14 +65,18 @@ class ManagementCaches(ABC):
         )
         self.pools: Cache[PoolObject] = Cache(
             "MachinePools",
+            unreadable=UNREADABLE["MachinePools"],
             indexes={"provider ID": lambda p: [(p.cluster, i) for i in p.provider_ids]},
             budget=budget,
         )
-        self.bootstraps: Cache[BootstrapObject] = Cache("KubeadmConfigs", budget=budget)
+        self.bootstraps: Cache[BootstrapObject] = Cache(
+            "KubeadmConfigs", unreadable=UNREADABLE["KubeadmConfigs"], budget=budget
+        )
         # The signer and operators write EndorsementKeys. A missing one could free a banned key, so
         # no budget may refuse one.
         self.keys: Cache[EndorsementKeyObject] = Cache(
             "EndorsementKeys",
+            unreadable=UNREADABLE["EndorsementKeys"],
             indexes={
                 "registered": lambda k: {
                     (r.cluster, value)
@@ -85,6 +92,7 @@ class ManagementCaches(ABC):
         )
         self.nodes: Cache[AttestedNodeObject] = Cache(
             "AttestedNodes",
+            unreadable=UNREADABLE["AttestedNodes"],
             indexes={
                 "provider ID": lambda n: [(n.cluster, n.provider_id)],
                 "endorsement key": lambda n: [n.endorsement_key],
@@ -137,11 +145,17 @@ class WorkloadCaches:
         tenant = key.namespace
         self.nodes: Cache[Node] = Cache(
             "Nodes",
+            unreadable=UNREADABLE["Nodes"],
             indexes={"provider ID": lambda n: [n.provider_id] if n.provider_id else []},
             budget=budget,
             tenant=tenant,
         )
-        self.bindings: Cache[str] = Cache("ClusterRoleBindings", budget=budget, tenant=tenant)
+        self.bindings: Cache[str] = Cache(
+            "ClusterRoleBindings",
+            unreadable=UNREADABLE["ClusterRoleBindings"],
+            budget=budget,
+            tenant=tenant,
+        )
         self.hosts: Cache[HostName] = Cache(
             "the kubernetes service's addresses", budget=budget, tenant=tenant
         )

@@ -2,13 +2,15 @@
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from types import MappingProxyType
 from typing import Annotated, Final, Protocol, TypeVar
 
 import msgspec
 
 from common.errors import ApiServerUnavailable
-from signer.kube.decode import Fields, MaybeText, Source, object_key, read_as
+from signer.kube.decode import Fields, MaybeText, Source, decode, object_key
+from signer.kube.scan import elements, members
 from signer.kube.transport.client import Expired, PageTooLarge, Response
 
 V = TypeVar("V")
@@ -53,6 +55,26 @@ class Page(Fields):
     items: Annotated[list[msgspec.Raw], msgspec.Meta(max_length=_MAX_ITEMS)] | None = None
 
 
+def read_page(content: Source) -> Page:
+    """Return a page, also one that the decoder refuses for an object in it; raises `ValueError`.
+
+    That object is an item like the others: whoever reads the items finds out which one it is.
+    """
+    try:
+        return decode(content, Page)
+    except ValueError:
+        if not isinstance(content, bytes):
+            raise
+        parts = members(content)
+        items = list(islice(elements(parts.get("items", b"[]")), _MAX_ITEMS + 1))
+        if len(items) > _MAX_ITEMS:
+            raise
+        return Page(
+            metadata=decode(parts.get("metadata", b"{}"), ListMeta),
+            items=[msgspec.Raw(item) for item in items],
+        )
+
+
 class Pager:
     """Which page of a list to read next, with `limit` objects at first.
 
@@ -95,7 +117,7 @@ class Pager:
         Raises `ApiServerUnavailable` when it cannot be read, and when it is empty although the list
         continues: a list of such pages would have no end, and no limit on objects would notice.
         """
-        page = response.read(read_as(Page))
+        page = response.read(read_page)
         self._continue = page.metadata.continue_ or None
         if self._continue is not None and not page.items:
             raise ApiServerUnavailable("the API server's list continues after an empty page")

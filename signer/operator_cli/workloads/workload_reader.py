@@ -25,7 +25,12 @@ from signer.kube.decode import Source, decode, object_key
 from signer.kube.pages import list_objects
 from signer.kube.resources import SECRETS, Resource
 from signer.kube.secrets import Secret, read_secret
-from signer.kube.transport.client import MAX_WORKLOAD_RESPONSE, ApiClient, Request
+from signer.kube.transport.client import (
+    MAX_WORKLOAD_PAGE,
+    MAX_WORKLOAD_RESPONSE,
+    ApiClient,
+    Request,
+)
 from signer.kube.transport.kubeconfig import Connection
 from signer.model import ClusterKey
 from signer.operator_cli.errors import CommandError, ServerUnavailable
@@ -80,7 +85,11 @@ class WorkloadClient(ApiClient):
 
     def __init__(self, name: str, connection: Connection, *, seconds: float) -> None:
         super().__init__(
-            name, connection, user_agent=FIELD_MANAGER, max_response=MAX_WORKLOAD_RESPONSE
+            name,
+            connection,
+            user_agent=FIELD_MANAGER,
+            max_response=MAX_WORKLOAD_RESPONSE,
+            max_page=MAX_WORKLOAD_PAGE,
         )
         self._seconds = seconds
         self._until = time.monotonic() + seconds
