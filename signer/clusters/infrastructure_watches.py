@@ -7,7 +7,7 @@ kinds), and an object refers to it. One thread starts and ends the watches.
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +24,7 @@ from signer.inventory.cluster_api.references import (
 from signer.inventory.unreadable_kinds import INFRASTRUCTURE, UNREADABLE
 from signer.kube.discovery import DiscoveryClient, served_resources
 from signer.kube.resources import Kind, Resource
+from signer.kube.unreadable import Unreadable
 from signer.kube.watches.cache import Cache
 from signer.kube.watches.watch import ResourceSpec
 from signer.kube.watches.watch_starter import Watch, WatchStarter
@@ -112,6 +113,13 @@ class InfrastructureWatches:
             watches = tuple(self._watches.values())
         for watch in watches:
             watch.cache.require_complete(namespace)
+
+    def unreadable(self) -> Iterator[tuple[str, Unreadable]]:
+        """Yield each object that cannot be read, with the plural of its kind."""
+        with self._lock:
+            caches = [watch.cache for watch in self._watches.values()]
+        for cache in caches:
+            yield from ((cache.plural, each) for each in cache.unreadable)
 
     def list_again(self) -> None:
         """Let nothing be read until everything has been listed again."""

@@ -1,7 +1,7 @@
 """Watches of the management cluster: Clusters, Machines, claims, and the objects they refer to."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from threading import Event
@@ -45,6 +45,7 @@ from signer.kube.pages import list_objects
 from signer.kube.resources import Kind, Resource
 from signer.kube.transport.client import ApiClient
 from signer.kube.transport.event_loop import EventLoop
+from signer.kube.unreadable import Unreadable
 from signer.kube.watches.cache import Cache, EventHandler
 from signer.kube.watches.watch import ResourceSpec
 from signer.kube.watches.watch_starter import Watch, WatchStarter
@@ -179,15 +180,23 @@ class ManagementCluster(ManagementCaches):
         """Return the AttestedNodes that name an EndorsementKey, and whose Machine may exist.
 
         The caches lack objects of a namespace that exceeds its budgets. Such a namespace must not
-        hide a node, so the API server is asked then. Raises `ApiServerUnavailable`.
+        hide a node, so the API server is asked then. Raises `ApiServerUnavailable`, also for one
+        that cannot be read: it may be a node.
         """
         if all(c.is_complete for c in (self.clusters, self.machines, self.pools, self.nodes)):
             return super().attested_nodes_with_key(key_name)
         path = ATTESTED_NODES.collection_path(self.namespace)
         selector = {"fieldSelector": f"spec.endorsementKey={key_name}"}
         return tuple(
-            list_objects(self._api, path, _readable, query=selector, max_objects=_MAX_WITH_KEY)
+            list_objects(
+                self._api, path, read_attested_node, query=selector, max_objects=_MAX_WITH_KEY
+            )
         )
+
+    def unreadable(self) -> Iterator[tuple[str, Unreadable]]:
+        """Yield each object that cannot be read, with the plural of its kind."""
+        yield from super().unreadable()
+        yield from self._infrastructure.unreadable()
 
     def require_complete(self, namespace: str) -> None:
         """Raise `ApiServerUnavailable` while the caches may lack what the API server has."""
@@ -283,11 +292,3 @@ def _before_and_after(changed: Callable[[V], None]) -> EventHandler[V]:
                 changed(value)
 
     return handler
-
-
-def _readable(source: Source) -> AttestedNodeObject | None:
-    """Return an AttestedNode, `None` for one that cannot be read: it names no key."""
-    try:
-        return read_attested_node(source)
-    except ValueError:
-        return None

@@ -5,7 +5,7 @@ request.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -29,6 +29,7 @@ from signer.kube.decode import (
     decode,
     texts,
 )
+from signer.kube.unreadable import Unreadable
 from signer.kube.watches.cache import Cache
 from signer.model import AttestedNodeObject, ClusterKey, EndorsementKeyObject, Node
 
@@ -122,6 +123,10 @@ class ManagementCaches(ABC):
         cluster = self.clusters.get(str(node.cluster))
         return exists or (cluster is not None and cluster.paused)
 
+    def unreadable(self) -> Iterator[tuple[str, Unreadable]]:
+        """Yield each object that cannot be read, with the plural of its kind."""
+        return _unreadable(self)
+
     def require_complete(self, namespace: str) -> None:
         """Raise `ApiServerUnavailable` while objects of a namespace exceed its memory budget.
 
@@ -171,9 +176,19 @@ class WorkloadCaches:
         for cache in (self.nodes, self.bindings, self.hosts):
             cache.require_complete(self.key.namespace)
 
+    def unreadable(self) -> Iterator[tuple[str, Unreadable]]:
+        """Yield each object that cannot be read, with the plural of its kind."""
+        return _unreadable(self)
+
     def control_plane(self) -> frozenset[HostName]:
         """Return the names and addresses of its API server."""
         return frozenset(self.hosts.all()) | ({self._server} if self._server else frozenset())
+
+
+def _unreadable(owner: object) -> Iterator[tuple[str, Unreadable]]:
+    for cache in vars(owner).values():
+        if isinstance(cache, Cache):
+            yield from ((cache.plural, each) for each in cache.unreadable)
 
 
 class _NodeSpec(NodeTaints):

@@ -10,8 +10,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from signer.kube.watches.unreadable import Effect
+from signer.kube.unreadable import Effect
 
+REASON: Final = "ObjectUnreadable"
+"""Of Events and of `kubectl attestation problems`."""
+CLUSTER_MESSAGE: Final = "objects of the workload cluster cannot be read:"
+"""How the message of a served Cluster begins that names such objects."""
 INFRASTRUCTURE: Final = "infrastructure objects"
 
 UNREADABLE: Final[Mapping[str, Effect]] = MappingProxyType(

@@ -9,9 +9,10 @@ from typing import Annotated, Final, Protocol, TypeVar
 import msgspec
 
 from common.errors import ApiServerUnavailable
-from signer.kube.decode import Fields, MaybeText, Source, decode, object_key
+from signer.kube.decode import Fields, MaybeText, Source, decode
 from signer.kube.scan import elements, members
 from signer.kube.transport.client import Expired, PageTooLarge, Response
+from signer.kube.unreadable import Unreadable, describe_unreadable
 
 V = TypeVar("V")
 
@@ -143,7 +144,7 @@ def list_pages(
             yield pager.read(response)
 
 
-def list_objects(  # noqa: PLR0913 - the last three are options
+def list_objects(  # noqa: PLR0913 - the last four are options
     reader: PageReader,
     path: str,
     read: Callable[[Source], V | None],
@@ -151,12 +152,14 @@ def list_objects(  # noqa: PLR0913 - the last three are options
     query: Mapping[str, str] = _NO_QUERY,
     page_size: int = _PAGE_SIZE,
     max_objects: int | None = None,
+    left_out: list[Unreadable] | None = None,
 ) -> Iterator[V]:
     """Yield the value of each object of a list; leave out objects whose value is `None`.
 
-    Raises `ApiServerUnavailable`, also when the server can no longer continue the list, when an
-    object cannot be read, and when there are too many: a part of a list could lack the object that
-    decides. All callers try again later.
+    An object that cannot be read is added to `left_out`. Without that it raises
+    `ApiServerUnavailable`, as when the server can no longer continue the list, and when there are
+    too many objects: a part of a list could lack the object that decides. All callers try again
+    later.
     """
     count, limit = 0, max_objects or _MAX_OBJECTS
     try:
@@ -165,23 +168,19 @@ def list_objects(  # noqa: PLR0913 - the last three are options
                 count += 1
                 if count > limit:
                     raise ApiServerUnavailable(f"the list {path} has over {limit} objects")
-                value = _read_item(item, path, read)
+                try:
+                    value = read(item)
+                except ValueError as error:
+                    found = describe_unreadable(item, error)
+                    if left_out is None:
+                        raise _unreadable(path, found) from error
+                    left_out.append(found)
+                    continue
                 if value is not None:
                     yield value
     except Expired as error:
         raise ApiServerUnavailable(f"the list {path} changed while it was read") from error
 
 
-def _read_item(item: Source, path: str, read: Callable[[Source], V]) -> V:
-    try:
-        return read(item)
-    except ValueError as error:
-        detail = f"{_name_of(item)}: {error}"[:500]
-        raise ApiServerUnavailable(f"an object of {path} cannot be read", detail=detail) from error
-
-
-def _name_of(item: Source) -> str:
-    try:
-        return object_key(item)
-    except ValueError:
-        return "(without a name)"
+def _unreadable(path: str, found: Unreadable) -> ApiServerUnavailable:
+    return ApiServerUnavailable(f"an object of {path} cannot be read", detail=str(found)[:500])

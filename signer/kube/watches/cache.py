@@ -12,8 +12,8 @@ from typing import Final, Generic, TypeVar
 
 from common.errors import ApiServerUnavailable
 from signer.fairness.memory_budget import MemoryBudget, deep_size
+from signer.kube.unreadable import Effect, Unreadable
 from signer.kube.watches.index import Index
-from signer.kube.watches.unreadable import Effect, Unreadable
 
 V = TypeVar("V")
 Indexes = Mapping[str, Callable[[V], Iterable[Hashable]]]
@@ -117,6 +117,11 @@ class Cache(Generic[V]):
         """Return whether all values of all tenants are stored."""
         with self._lock:
             return not self._incomplete and not self._late and not self._unreadable
+
+    @property
+    def plural(self) -> str:
+        """Return the plural of the kind."""
+        return self._plural
 
     @property
     def unreadable(self) -> Sequence[Unreadable]:

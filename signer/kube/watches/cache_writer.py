@@ -15,8 +15,8 @@ import msgspec
 from signer.fairness.cpu_budget import CpuBudget
 from signer.kube.decode import Source, object_key
 from signer.kube.scan import identify
+from signer.kube.unreadable import Unreadable, describe_unreadable
 from signer.kube.watches.cache import Cache
-from signer.kube.watches.unreadable import Unreadable, describe_unreadable
 
 _logger: Final = logging.getLogger(__name__)
 V = TypeVar("V")
@@ -179,7 +179,7 @@ class CacheWriter(Generic[V]):
             return self._reader(body)
         except Exception as error:  # noqa: BLE001 # also a bug of ours: the watch goes on
             self._report_unreadable(key, error)
-            return describe_unreadable(key, body, error)
+            return describe_unreadable(body, error, key)
 
     def _report_unreadable(self, key: str, error: Exception) -> None:
         """Log one unreadable object of each tenant, once per list, so that none fills the log."""

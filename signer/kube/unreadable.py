@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 import msgspec
 
+from signer.kube.decode import Source
 from signer.kube.scan import Identity, identify
 
 
@@ -28,17 +30,34 @@ class Unreadable:
     kind: str = ""
     uid: str = ""
 
+    def __str__(self) -> str:
+        """Return the object and its problem, for an operator."""
+        return f"{self.kind} {self.key}: {self.problem}".lstrip()
 
-def describe_unreadable(key: str, body: bytes | msgspec.Raw, error: Exception) -> Unreadable:
+
+def describe_unreadable(body: Source, error: Exception, key: str = "") -> Unreadable:
     """Return what is known of an object that cannot be read."""
     try:
-        known = identify(bytes(body))
+        known = identify(
+            bytes(body) if isinstance(body, (bytes, msgspec.Raw)) else msgspec.json.encode(body)
+        )
     except ValueError:
-        known = Identity(name=key)
+        known = Identity(name=key or "(without a name)")
     return Unreadable(
-        key=key,
+        key=key or known.key,
         problem=str(error)[:500],
         api_version=known.api_version or "",
         kind=known.kind or "",
         uid=known.uid or "",
     )
+
+
+class UnreadableObject(NamedTuple):
+    """One object, and whose it is."""
+
+    namespace: str
+    """Of the management cluster; empty for an object without one."""
+    cluster: str
+    """The Cluster whose workload cluster has the object, as `namespace/name`; or empty."""
+    plural: str
+    unreadable: Unreadable
