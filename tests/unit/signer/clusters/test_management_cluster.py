@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import pytest
 
-from common.errors import ApiServerUnavailable
 from signer.clusters.infrastructure_watches import InfrastructureWatches
 from signer.clusters.management_cluster import ManagementCluster
 from signer.fairness.memory_budget import Budgets
@@ -186,8 +185,10 @@ def test_kinds_in_use_are_those_that_machines_and_clusters_refer_to(landscape: L
 def test_namespace_above_its_budgets_hides_no_node_from_k1(landscape: Landscape, size: int) -> None:
     """Its owner could claim its key a second time, for a Machine in another namespace."""
     hidden = claimed()
+    unreadable = encode_attested_node(replace(hidden, name="other"), "")
+    unreadable["spec"]["notAfter"] = "0000-01-01T00:00:00Z"
     path = ATTESTED_NODES.collection_path(HOME.namespace)
-    landscape.cluster.put(path, encode_attested_node(hidden, ""))
+    landscape.cluster.put(path, encode_attested_node(hidden, ""), unreadable)
     management = landscape.management
     management.nodes.replace({})
     assert not management.attested_nodes_with_key(DIGEST)
@@ -195,12 +196,6 @@ def test_namespace_above_its_budgets_hides_no_node_from_k1(landscape: Landscape,
     [found] = management.attested_nodes_with_key(DIGEST)
     assert replace(found, resource_version=hidden.resource_version) == hidden
     assert not management.attested_nodes_with_key("cd" * 32)
-    unreadable = encode_attested_node(replace(hidden, name="other"), "")
-    unreadable["spec"]["notAfter"] = "0000-01-01T00:00:00Z"
-    landscape.cluster.put(path, unreadable)
-    with pytest.raises(ApiServerUnavailable, match="cannot be read") as caught:
-        management.attested_nodes_with_key(DIGEST)
-    assert "AttestedNode team-a/other" in caught.value.detail
 
 
 def test_process_that_has_lost_a_watch_is_not_healthy(landscape: Landscape) -> None:
