@@ -23,6 +23,7 @@ from signer.controller.maintenance.housekeeping import (
 from signer.controller.maintenance.node_sync import plan_label_changes, plan_taint_changes
 from signer.controller.policies.active import ActivePolicies
 from signer.controller.reconcile.authorities import ClusterAuthorities
+from signer.controller.steps import Step, Steps
 from signer.errors import AutoApproveBindingPresent
 from signer.fairness.outbox import Outbox, Write
 from signer.inventory.cached_inventory import CachedInventory
@@ -40,6 +41,7 @@ class WorkloadRounds:
 
     def __init__(  # noqa: PLR0913 - all that a round reads and writes
         self,
+        steps: Steps,
         management: ManagementCluster,
         policies: ActivePolicies,
         authorities: ClusterAuthorities,
@@ -49,6 +51,7 @@ class WorkloadRounds:
         events: EventRecorder,
         now: Callable[[], datetime],
     ) -> None:
+        self._steps = steps
         self._bindings = bindings
         self._management = management
         self._policies = policies
@@ -76,20 +79,21 @@ class WorkloadRounds:
         return succeeded and workload not in self._problems
 
     def _maintain(self, workload: WorkloadCluster, *, full: bool) -> None:
-        may_sign = False
+        steps, key, may_sign = self._steps, workload.key, False
         try:
             if full:
                 # First: neither a flood of requests nor the API server may prevent the alarm.
-                may_sign = self._verify_authority(workload)
+                verify = partial(self._verify_authority, workload)
+                may_sign = steps.call(Step.VERIFY_AUTHORITY, verify) or False
             with self._report_forbidden(workload):
                 if full:
-                    workload.read_hosts()
+                    steps.call(Step.READ_HOSTS, workload.read_hosts)
                 self._maintain_requests(workload)
         finally:
             # Also after a failure: a flood of requests must not let a banned node keep its label.
             # The cluster is served without its labels, too.
-            run_logged(partial(self._sync_node_labels, workload), "labels of Nodes", workload.key)
-            run_logged(partial(self._sync_node_taints, workload), "taints of Nodes", workload.key)
+            steps.run(Step.SYNC_NODE_LABELS, partial(self._sync_node_labels, workload), key)
+            steps.run(Step.SYNC_NODE_TAINTS, partial(self._sync_node_taints, workload), key)
         if may_sign:
             self._problems.pop(workload, None)
 
@@ -107,13 +111,20 @@ class WorkloadRounds:
             # Without a policy, nothing says what to do with bindings: its requests report that.
             with contextlib.suppress(Waiting):
                 policy = self._policies.policy_of(workload.key)
-                self._maintain_bindings(workload, policy)
+                maintain = partial(self._maintain_bindings, workload, policy)
+                self._steps.call(Step.REMOVE_BINDINGS, maintain)
                 if policy.renewals.publish_credentials:
-                    for alarm in self._credential_lists.sync(workload):
-                        self._record(workload, alarm.reason, alarm.message)
+                    sync = partial(self._sync_credential_list, workload)
+                    self._steps.call(Step.SYNC_CREDENTIAL_LIST, sync)
         if workload.csrs.has_synced:
             outbox = _outbox(workload, "expired offer not deleted", "csr")
-            delete_expired_offers(workload.csrs.all(), workload.writer, outbox, self._now())
+            csrs, writer, now = workload.csrs.all(), workload.writer, self._now()
+            delete = partial(delete_expired_offers, csrs, writer, outbox, now)
+            self._steps.call(Step.DELETE_EXPIRED_OFFERS, delete)
+
+    def _sync_credential_list(self, workload: WorkloadCluster) -> None:
+        for alarm in self._credential_lists.sync(workload):
+            self._record(workload, alarm.reason, alarm.message)
 
     def _maintain_bindings(self, workload: WorkloadCluster, policy: Policy) -> None:
         """Remove the bindings or report why they stay, as the policy says (R0)."""

@@ -60,7 +60,8 @@ ACTION: Final = verdicts("waiting", "OperatorActionRequired")
 REFUSED: Final = sample("cache_refused_objects_total", namespace="team-a")
 PENDING: Final = sample("pending_requests", **OWNED)
 KUBECONFIG: Final = sample("kubeconfig_not_after_seconds", **OWNED)
-SLOW: Final = sample("circuit_breaker_open", **OWNED)
+UNANSWERED: Final = sample("circuit_breaker_open", **OWNED)
+SLOW: Final = sample("slow_call_seconds", **OWNED)
 INVALID: Final = sample("trust_anchors_invalid", policy="vendors")
 EXPIRY: Final = sample("trust_anchor_not_after_seconds", **ANCHOR)
 REPLICAS: Final = sample("replicas", pod="one")
@@ -137,7 +138,8 @@ FIRING: Final = {
         "15m",
         {"kind": "audit", "pod": "one"},
     ),
-    "slow for 15 minutes": Case("ClusterSlow", {SLOW: "1x20"}, "16m", OWNED),
+    "no answers for 15 minutes": Case("ClusterSlow", {UNANSWERED: "1x20"}, "16m", OWNED),
+    "slow for 15 minutes": Case("ClusterSlow", {SLOW: "3.3x20"}, "16m", OWNED),
     "kubeconfig with 29 days left": Case(
         "KubeconfigExpires", {KUBECONFIG: f"{29 * DAY}x70"}, "61m", OWNED
     ),
@@ -206,7 +208,7 @@ SILENT: Final = {
     "lines of another kind that were lost": Case(
         "AuditLinesLost", {lost_lines("audit"): "0x20", lost_lines("other"): "0x10 7x10"}, "15m"
     ),
-    "fast again": Case("ClusterSlow", {SLOW: "1x9 stale"}, "16m"),
+    "fast again": Case("ClusterSlow", {SLOW: "3.3x9 stale"}, "16m"),
     "kubeconfig with 31 days left": Case(
         "KubeconfigExpires", {KUBECONFIG: f"{31 * DAY}x70"}, "61m"
     ),
