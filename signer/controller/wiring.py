@@ -236,14 +236,21 @@ class ControllerParts:
         )
 
     def _is_ready(self) -> bool:
-        """Return whether this replica serves its share of the Clusters."""
-        return self._can_serve() and self.replicas.has_share_of_clusters
+        """Return whether this replica serves its share of the Clusters, and can decide.
+
+        A replica that cannot decide keeps its Lease, by which it notices a restore.
+        """
+        return (
+            self._can_serve()
+            and self.replicas.has_share_of_clusters
+            and self.management.problem() is None
+        )
 
     def _problem(self, key: ClusterKey) -> ConnectionProblem | None:
-        """Return why a Cluster is not served: its connection, or else its maintenance."""
+        """Return why a Cluster is not served: its connection, its maintenance, or our caches."""
         workload = self.clusters.get(key)
         problem = None if workload is None else self._rounds.problem(workload)
-        return self.clusters.problem(key) or problem
+        return self.clusters.problem(key) or problem or self.management.problem()
 
     def _make_health(self, stop: Event) -> Health:
         health = Health(stop)
@@ -343,6 +350,7 @@ class ControllerParts:
             clock_skew=lambda: self.clock_skew.seconds,
             lost_lines=self._log.lost,
             unreadable=lambda: self.reports.unreadable.counts,
+            failing_kinds=self.management.failing_seconds,
         )
         app = build_app(
             registry,

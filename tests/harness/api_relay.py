@@ -81,7 +81,8 @@ class _Passing(BaseHTTPRequestHandler):
     def _pass(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.server.requests.append((self.command, self.path))
-        if self.server.away:
+        hidden = self.server.unanswered
+        if self.server.away or (hidden and re.search(hidden, f"{self.command} {self.path}")):
             self.close_connection = True
             return
         if "watch=true" in self.path and self.server.expire(self):
@@ -135,6 +136,8 @@ class ApiRelay(ThreadingHTTPServer):
         """Whether no request is answered; `cut` ends those in progress."""
         self.ahead = 0.0
         """By how many seconds the clock of the API server seems to be ahead."""
+        self.unanswered = ""
+        """A regular expression: other requests that are not answered, as method and path."""
         self.latency: Callable[[], float] = float
         """Returns for how many seconds to hold a request before it is passed on."""
         self.requests: list[tuple[str, str]] = []

@@ -172,7 +172,7 @@ def alarms(signer: Signer, name: str) -> list[dict[str, Any]]:
     """Return the alarms about an object."""
     return [
         line
-        for line in signer.lines()
+        for line in signer.lines
         if line.get("message") == "unreadable object"
         and line.get("alarm")
         and str(line.get("object", "")).endswith(name)

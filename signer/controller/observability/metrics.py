@@ -90,6 +90,7 @@ def build_registry(  # noqa: PLR0913 - the sources of all metrics
     clock_skew: Callable[[], float] = float,
     lost_lines: Callable[[], Mapping[str, int]] = dict,
     unreadable: Callable[[], Mapping[tuple[str, str, str], int]] = dict,
+    failing_kinds: Callable[[], Mapping[str, float]] = dict,
 ) -> CollectorRegistry:
     """Return the registry of all metrics of the signer, without those of the Python process."""
     # A series with the time of creation would double the number of series and shows nothing.
@@ -107,6 +108,7 @@ def build_registry(  # noqa: PLR0913 - the sources of all metrics
         partial(collect_nodes, nodes),
         partial(_lost_lines, lost_lines),
         partial(_unreadable, unreadable),
+        partial(_failing_kinds, failing_kinds),
     ):
         registry.register(_Collected(collect))
     return registry
@@ -280,3 +282,15 @@ def _lost_lines(lost: Callable[[], Mapping[str, int]]) -> Iterator[Metric]:
     for kind, count in lost().items():
         lines.add_metric((kind,), count)
     yield lines
+
+
+def _failing_kinds(seconds: Callable[[], Mapping[str, float]]) -> Iterator[Metric]:
+    """Yield for how long kinds of the management cluster could not be read."""
+    failing = GaugeMetricFamily(
+        f"{_PREFIX}_kind_failing_seconds",
+        "Since when a kind of the management cluster can be neither listed nor watched; else 0.",
+        labels=("objects",),
+    )
+    for plural, value in seconds().items():
+        failing.add_metric((plural,), value)
+    yield failing

@@ -98,6 +98,11 @@ def asks_for_several(query: Mapping[str, str]) -> bool:
     return query.get("limit", "1") != "1"
 
 
+def is_outage(error: ApiServerUnavailable) -> bool:
+    """Return whether the API server may be away: no answer came, or one of status 5xx."""
+    return error.status == 0 or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+
+
 class ApiClient:
     """One API server, for any number of threads."""
 

@@ -1,5 +1,7 @@
 """Changes in the management cluster notify every request whose verdict may depend on them."""
 
+import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from threading import Event
@@ -7,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from common.errors import ApiServerUnavailable
 from signer.clusters.infrastructure_watches import InfrastructureWatches
 from signer.clusters.management_cluster import ManagementCluster
 from signer.fairness.memory_budget import Budgets
@@ -17,7 +20,8 @@ from signer.inventory.custom_resources.claim_objects import (
     read_endorsement_key,
 )
 from signer.inventory.kinds import ATTESTED_NODES
-from signer.kube.watches.watch_starter import Watch
+from signer.kube.watches.watch import ResourceSpec
+from signer.kube.watches.watch_starter import Watch, WatchStarter
 from signer.model import AttestedNodeObject, ClusterKey, attested_node_name
 from tests.builders import kube_objects
 from tests.builders.kube_objects import DIGEST, HOME, PROVIDER_ID
@@ -204,3 +208,27 @@ def test_process_that_has_lost_a_watch_is_not_healthy(landscape: Landscape) -> N
     assert management.is_watching()
     ended.set_exception(BaseException("a panic of a library in Rust is no Exception"))
     assert not management.is_watching()
+
+
+def test_what_a_providers_kind_answers_is_no_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five kinds whose conversion webhook was dead paused all verdicts half of the time."""
+    interrupted: dict[str, Callable[[], None]] = {}
+
+    def start(self: WatchStarter, resource: ResourceSpec[Any], _: object) -> Watch:
+        interrupted[resource.plural] = self._interrupted
+        return cast("Watch", None)
+
+    monkeypatch.setattr(WatchStarter, "start", start)
+    monkeypatch.setattr(InfrastructureWatches, "start", lambda _: None)
+    landscape = Landscape()
+    management = landscape.management
+    management._infrastructure._begin((kube_objects.INFRASTRUCTURE, "TestMachine"))
+    pauses: set[str] = set()
+    for plural, report in interrupted.items():
+        management.state.confirm(time.monotonic())
+        report()
+        try:
+            management.state.require_confirmed()
+        except ApiServerUnavailable:
+            pauses.add(plural)
+    assert interrupted.keys() - pauses == {"TestMachines"}

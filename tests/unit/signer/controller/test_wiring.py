@@ -14,14 +14,17 @@ import pytest
 from common.errors import ApiServerUnavailable
 from signer.clusters.connection_problem import CONNECTING
 from signer.clusters.workload_cluster import WorkloadCluster
+from signer.clusters.workload_clusters import WorkloadClusters
 from signer.controller.maintenance import workload_rounds
 from signer.controller.maintenance.workload_rounds import WorkloadRounds
 from signer.controller.queue.fair_queue import Item
 from signer.controller.queue.workqueue import DONE
+from signer.controller.replicas import Replicas
 from signer.controller.steps import Steps
 from signer.controller.threads import MAX_SILENCE_SECONDS
 from signer.controller.wiring import ControllerParts
 from signer.errors import AuthorityShared
+from signer.kube.watches import cache
 from signer.logs import LogWriter
 from signer.model import ClusterKey, Node
 from signer.policy.policy import NodeLabels, Policy, RenewalRules
@@ -43,11 +46,13 @@ def make_components(workload: WorkloadCluster) -> ControllerParts:
 def rounds(workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch) -> WorkloadRounds:
     """Return rounds in which all reads succeed, with a policy that enables labels."""
     made = make_components(workload)._rounds
-    policy = Policy(name="any", node_labels=NodeLabels.ENABLED)
+    renewals = RenewalRules(publish_credentials=True)
+    policy = Policy(name="any", node_labels=NodeLabels.ENABLED, renewals=renewals)
     monkeypatch.setattr(workload, "read_hosts", lambda: None)
     monkeypatch.setattr(made._authorities, "authority", lambda _: None)
     monkeypatch.setattr(made._policies, "policy_of", lambda _: policy)
     monkeypatch.setattr(made, "_steps", Steps(lambda: True))
+    monkeypatch.setattr(made._credential_lists, "sync", lambda _: ())
     made.add(workload)
     return made
 
@@ -85,14 +90,84 @@ def test_incomplete_caches_do_not_stop_maintenance(
     assert rounds.maintain(workload, full=True)
 
 
-def test_labels_are_kept_up_to_date_while_requests_cannot_be_maintained(
-    workload: WorkloadCluster, rounds: WorkloadRounds, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "failing", ["sync", "read_hosts", "reason_to_keep", "delete_expired_offers"]
+)
+def test_step_that_fails_does_not_stop_the_others(
+    workload: WorkloadCluster,
+    rounds: WorkloadRounds,
+    monkeypatch: pytest.MonkeyPatch,
+    failing: str,
 ) -> None:
-    """A flood of requests ended each round early, so a banned node kept its label."""
-    synced: list[WorkloadCluster] = []
-    monkeypatch.setattr(workload, "read_hosts", fail)
-    monkeypatch.setattr(rounds, "_sync_node_labels", synced.append)
+    """A banned node that could make requests unreadable, or flood them, kept its rights."""
+    steps = {
+        "sync": (rounds._credential_lists, ()),
+        "read_hosts": (workload, None),
+        "reason_to_keep": (rounds._bindings, ""),
+        "delete_expired_offers": (workload_rounds, None),
+        "_sync_node_labels": (rounds, None),
+        "_sync_node_taints": (rounds, None),
+    }
+    ran: list[str] = []
+
+    def run(name: str, result: object) -> object:
+        ran.append(name)
+        if name == failing:
+            fail()
+        return result
+
+    for name, (owner, result) in steps.items():
+        monkeypatch.setattr(owner, name, lambda *_, n=name, r=result: run(n, r))
+    for listed in (workload.nodes, workload.bindings, workload.csrs):
+        listed.replace({})
     assert not rounds.maintain(workload, full=True)
+    assert ran == list(steps)
+
+
+@pytest.mark.parametrize("failing", [False, True])
+def test_bindings_wait_for_nodes_only_while_these_are_being_listed(
+    workload: WorkloadCluster,
+    rounds: WorkloadRounds,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    failing: bool,
+) -> None:
+    """CSRs that cannot be listed say nothing about them."""
+    asked: list[WorkloadCluster] = []
+
+    def keep(asking: WorkloadCluster, _: Policy) -> str:
+        asked.append(asking)
+        return "keep"
+
+    monkeypatch.setattr(rounds._bindings, "reason_to_keep", keep)
+    workload.bindings.replace({})
+    workload.csrs.note_failure()
+    if failing:
+        workload.nodes.note_failure()
+    rounds.maintain(workload, full=False)
+    assert (asked == [workload]) is failing
+    assert workload.maintenance_due.is_set() is not failing
+
+
+@pytest.mark.parametrize("unreadable", ["nodes", "bindings", "csrs"])
+def test_ban_needs_no_list_of_the_workload_cluster(
+    workload: WorkloadCluster,
+    rounds: WorkloadRounds,
+    monkeypatch: pytest.MonkeyPatch,
+    unreadable: str,
+) -> None:
+    """A node makes the list of CSRs, or of Nodes, fail by its own objects; also after a start."""
+    synced: list[WorkloadCluster] = []
+
+    def sync(synced_now: WorkloadCluster) -> tuple[()]:
+        synced.append(synced_now)
+        return ()
+
+    monkeypatch.setattr(rounds._credential_lists, "sync", sync)
+    for name in {"nodes", "bindings", "csrs"} - {unreadable}:
+        getattr(workload, name).replace({})
+    getattr(workload, unreadable).note_failure()
+    rounds.maintain(workload, full=True)
     assert synced == [workload]
 
 
@@ -248,3 +323,49 @@ def test_the_circuit_breaker_of_a_closed_cluster_is_reset(
     components.maintenance.sync([workload])
     components.maintenance.sync([])
     assert components.queue.state().open_breakers == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("kind", "decides"),
+    [
+        ("clusters", True),
+        ("machines", True),
+        ("pools", True),
+        ("keys", True),
+        ("nodes", True),
+        ("policies", True),
+        ("bootstraps", False),
+        ("key_requests", False),
+    ],
+)
+def test_kind_of_the_management_cluster_that_is_outdated_is_not_ready_and_is_named(
+    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch, kind: str, *, decides: bool
+) -> None:
+    """The probe said 200 and every Cluster was Served, while nothing could be decided."""
+    parts = make_components(workload)
+    monkeypatch.setattr(parts, "_can_serve", lambda: True)
+    monkeypatch.setattr(Replicas, "has_share_of_clusters", True)
+    monkeypatch.setattr(WorkloadClusters, "problem", lambda *_: None)
+    monkeypatch.setattr(cache, "MAX_FAILING_SECONDS", -1.0)
+    failing = getattr(parts.management, kind)
+    assert parts._is_ready()
+    failing.note_failure()
+    assert parts._is_ready() is not decides
+    problem = parts._problem(HOME)
+    assert (problem is not None and failing.plural in problem.message) is decides
+    assert parts.management.failing_seconds()[failing.plural] > 0
+    failing.note_success()
+    assert parts._is_ready()
+
+
+def test_policies_that_are_outdated_decide_nothing(
+    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The policies in force are those of the last list."""
+    management = make_components(workload).management
+    monkeypatch.setattr(cache, "MAX_FAILING_SECONDS", -1.0)
+    management.policies.replace({})
+    management.require_complete("team-a")
+    management.policies.note_failure()
+    with pytest.raises(ApiServerUnavailable, match="KubeletAttestationPolicies could not be read"):
+        management.require_complete("team-a")

@@ -347,8 +347,13 @@ def test_state_of_this_replica_is_shown() -> None:
         policies=lambda: {("file", ""): False, ("object", "production"): True},
         replicas=lambda: 3,
         clock_skew=lambda: -61.5,
+        failing_kinds=lambda: {"Machines": 90.0},
     )
     assert registry.get_sample_value("node_attestation_ready") == 1
+    failing = registry.get_sample_value(
+        "node_attestation_kind_failing_seconds", {"objects": "Machines"}
+    )
+    assert failing == 90
     assert registry.get_sample_value("node_attestation_build_info", {"version": "0.1"}) == 1
     valid = partial(registry.get_sample_value, "node_attestation_policy_valid")
     assert valid({"source": "file", "policy": ""}) == 0
