@@ -34,7 +34,7 @@ class Management:
 
     def in_force(self) -> set[str]:
         policies = self.sync.active.policies
-        return {p.name for p in (*policies.accepted, *policies.refused)}
+        return {p.name for p in policies.accepted} | {p.name for p in policies.refused}
 
 
 def test_policies_in_force_stay_while_one_cannot_be_read() -> None:
