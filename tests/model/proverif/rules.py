@@ -76,6 +76,7 @@ _ONE_HOLDER = (
     "==> (c, m, d) = (c2, m2, d2) || event(Released(w3, k, s3, c))"
     " || event(Released(w3, k, s3, c2))."
 )
+_CLAIMS = ("banned", "released", "one-node")
 _TRUSTED = "let trusted = akKey in"
 _RESTRICTED = "attestationPublic(restricted(key)) = key."
 
@@ -143,7 +144,7 @@ RULES = (
         "Q1: the attestation key has signed the quote",
         _VERIFY,
         _VERIFY.replace("verifyQuote(quoted, akKey)", "quoted"),
-        *("agreement", "own-node", "pcrs"),
+        *("agreement", "own-node", "pcrs", *_CLAIMS),
     ),
     _rule(
         "Q2: extraData is the expected value",
@@ -161,7 +162,7 @@ RULES = (
         "A2: the platform certifies the attestation key",
         _CERTIFIED,
         _CERTIFIED.replace("certifiedKey(keyCertificate, platform)", "akKey"),
-        "own-node",
+        *("own-node", *_CLAIMS),
     ),
     _rule(
         "E2: the certified attestation key says that its TPM made the endorsement key",
@@ -174,7 +175,7 @@ RULES = (
         "K1: the certified attestation key is claimed, not the endorsement key",
         _TRUSTED,
         _TRUSTED.replace("akKey", "ek"),
-        *("banned", "released", "one-node"),
+        *_CLAIMS,
     ),
     _rule("K1: a banned key is not claimed", _BANNED, "event(Banned(w, k, s2)) ==> true", "banned"),
     _rule(
@@ -188,7 +189,7 @@ RULES = (
         "the key of the platform is secret",
         "new platform: platformKey;",
         "new platform: platformKey; out(net, platform);",
-        "own-node",
+        *("own-node", *_CLAIMS),
     ),
     _rule(
         "the challenge key is secret",
