@@ -75,7 +75,7 @@ def policy(conditions: Sequence[object] = (), **state: str) -> PolicyObject:
         (
             replace(RUNNING, policies=[policy(state="Served", message=f"{CLUSTER_MESSAGE} Nodes")]),
             1,
-            "Unreadable team-a/c1 ObjectUnreadable: kubectl describe cluster -n team-a c1",
+            "Unreadable team-a/c1 ObjectUnreadable: kubectl describe cluster c1 -n team-a",
         ),
         (
             replace(RUNNING, policies=[policy(state="KubeconfigRefused", message="a file")]),
@@ -129,6 +129,18 @@ def listed(
     return items
 
 
+def test_cluster_of_which_nothing_is_known_is_neither_good_nor_bad(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The status of its policy was full of another tenant's Clusters, and nothing was shown."""
+    full = replace(policy(), status={"selectedClusters": 9, "clustersLeftOut": 1, "clusters": []})
+    warnings: list[str] = []
+    monkeypatch.setattr(Session, "warn", lambda _, text: warnings.append(text))
+    assert listed(monkeypatch, replace(RUNNING, policies=[full]), CLUSTER, 3) == []
+    [warning] = warnings
+    assert warning.startswith("Clusters of which nothing is known (1): team-a/c1: the signer has")
+
+
 @pytest.mark.parametrize(("removed", "status"), [(False, 1), (True, 0)])
 def test_bindings_that_stay_are_a_problem(
     monkeypatch: pytest.MonkeyPatch,
@@ -140,7 +152,7 @@ def test_bindings_that_stay_are_a_problem(
     signer = replace(RUNNING, policies=[policy(state="Served")])
     items = listed(monkeypatch, signer, replace(CLUSTER, bindings=bindings), status)
     assert [(i["problem"], i["reason"], i["nextStep"]) for i in items] == (
-        [("Bindings", "NodesNotAttested", "kubectl describe cluster -n team-a c1")] * status
+        [("Bindings", "NodesNotAttested", "kubectl describe cluster c1 -n team-a")] * status
     )
     assert "run this" not in str(items)
 
@@ -165,5 +177,7 @@ def test_object_of_any_tenant_that_cannot_be_read_is_a_row_and_ends_no_command(
         f"{kind} deep",
         "ObjectUnreadable",
     )
-    assert row["nextStep"] == f"kubectl delete {kind.lower()} -n team-b deep, or correct it"
+    assert row["nextStep"] == (
+        f"correct the object, or kubectl delete {kind.lower()} deep -n team-b"
+    )
     assert f"left out: {kind} team-b/deep: nested too deeply" in console.complaint
