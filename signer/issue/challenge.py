@@ -69,11 +69,11 @@ def make_challenge(  # noqa: PLR0913 - everything that the challenge is bound to
         issued_at=issued_at,
         pkcs10_sha256=verified.offer.request.sha256,
         ek_spki_sha256=verified.endorsement_key.spki_sha256,
-        ak_name=verified.attestation_key.name,
+        ak_name=verified.attestation_key.tpm_name,
     )
     blob, encrypted_secret = make_credential(
         verified.endorsement_key.public,
-        verified.attestation_key.name,
+        verified.attestation_key.tpm_name,
         challenge_secret(key, inputs),
         random=random,
     )

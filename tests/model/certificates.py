@@ -87,6 +87,7 @@ def _claim(task: Task, api: Replay) -> None:
     """Write the claims, with live reads: another node has the key in the caches."""
     request = claim_writes.ClaimRequest(
         public_key_pem="-----BEGIN PUBLIC KEY-----",
+        key_names=frozenset({_KEY}),
         holder=_HOLDER,
         node=_node(()),
         requester_credential=_id(task.presented),
