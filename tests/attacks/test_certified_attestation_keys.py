@@ -226,9 +226,13 @@ def held_by(key: Callable[[Scenario], TpmKey], cluster: ClusterKey = HOME) -> Mu
     """Let another node hold a key of the TPM; then present another endorsement key."""
 
     def mutate(scenario: Scenario) -> Csr:
-        basis = TrustBasis.CERTIFICATE_NAME
-        names = {"node_name": OTHER_NODE, "provider_id": OTHER_ID}
-        scenario.put_claim(key(scenario), basis=basis, cluster=cluster, **names)
+        scenario.put_claim(
+            key(scenario),
+            basis=TrustBasis.CERTIFICATE_NAME,
+            cluster=cluster,
+            node_name=OTHER_NODE,
+            provider_id=OTHER_ID,
+        )
         other = machine(name="machine-2", uid="machine-uid-2", provider_id=OTHER_ID)
         scenario.store.machines.setdefault(cluster, []).append(other)
         if key(scenario) == scenario.ak:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from common.evidence import TpmKeys
 from signer.errors import (
+    EndorsementCertificateUnnamed,
     EndorsementKeyMismatch,
     EndorsementKeyNotRegistered,
     EndorsementKeyRegistrationInvalid,
@@ -83,6 +84,7 @@ def verify_endorsement_trust(
     Raises:
         EndorsementKeyMismatch: another key is registered, for the Machine or for the node name.
         EndorsementKeyNotRegistered: no key is registered, and the policy requires a record.
+        EndorsementCertificateUnnamed: the policy accepts only certificates that name the Machine.
         EndorsementKeyRegistrationInvalid: a record cannot be read, so it may name this key.
         PlatformUnavailable, PlatformQueryFailed, PlatformLocationNotAllowed, PlatformAnswerPending:
             the platform may know this key, and has not answered.
@@ -125,11 +127,14 @@ def _basis_without_record(
     context: VerificationContext,
 ) -> TrustBasis:
     """Return the basis for a key that `leaf` certifies, or for the first one that comes."""
-    rules, inventory = context.policy.endorsement_key, context.inventory
-    if leaf is not None and verify_machine_name(
-        leaf, verified.machine.provider_id, rules.certificate_names
-    ):
+    rules, inventory = context.policy.endorsement_key.certificate_names, context.inventory
+    if leaf is not None and verify_machine_name(leaf, verified.machine.provider_id, rules):
         return TrustBasis.CERTIFICATE_NAME
+    if rules.is_name_required:
+        raise EndorsementCertificateUnnamed(
+            "the endorsement certificate names no machine: register the key, or set"
+            " certificateNames.unnamed to Accept"
+        )
     if not _has_claim(frozenset({key.name}), verified, inventory):
         _require_safe_first_claim(verified, requester, inventory)
     return TrustBasis.FIRST_USE if leaf is None else TrustBasis.CERTIFICATE
