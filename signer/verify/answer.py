@@ -179,6 +179,7 @@ def _verify_proof(
         pkcs10_sha256=answer.request.sha256,
         expiration_seconds=csr.expiration_seconds,
         usages=csr.usages,
+        members=evidence.challenge.members,
     )
     attest = verify_quote(evidence.quote, evidence.signature, attestation_key, expected)
     trace(checks.QUOTE, attest)
