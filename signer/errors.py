@@ -456,7 +456,7 @@ class CredentialListFull(Unavailable, alarm=True):
 
 
 class ClaimsOutOfDate(Unavailable, alarm=True):
-    """An AttestedNode is older than its entry in the credential list."""
+    """AttestedNodes of a Cluster were lost, as after a restore of the management cluster."""
 
 
 # A renewal that was not requested, so no request has this reason
@@ -471,6 +471,10 @@ class RenewalOverdue(Unavailable):
 
 class AuthorityUnavailable(Unavailable, check="I1"):
     """The cluster's certificate authority cannot sign now."""
+
+
+class PermissionMissing(Unavailable, alarm=True):
+    """The management cluster forbids the signer a request that a check needs."""
 
 
 class ChallengeKeyUnavailable(Unavailable):

@@ -9,6 +9,7 @@ from threading import Event
 from typing import Final, TypeVar
 
 from common.errors import ApiServerUnavailable
+from signer.claims.marker import Marker
 from signer.fairness.cpu_budget import CpuShare
 from signer.fairness.memory_budget import Budgets
 from signer.inventory.caches import (
@@ -19,6 +20,7 @@ from signer.inventory.caches import (
     read_service,
 )
 from signer.inventory.credential_list import CredentialListClient
+from signer.inventory.marker_client import MarkerClient
 from signer.inventory.node_labels import NodeLabelClient
 from signer.inventory.node_taints import NodeTaintClient
 from signer.kube.csrs import CsrClient, read_pending_csr
@@ -79,6 +81,9 @@ class WorkloadCluster(WorkloadCaches):
         """Set once this cluster is closed."""
         self._starter = WatchStarter(self._api, loop, tenant=key.namespace, reading=budgets.reading)
         self._watches: list[Watch] = []
+        self.marker_client = MarkerClient(self._api)
+        self.marker: Marker | None = None
+        """What the marker of the claims must say; `None` until it was read once."""
         self.maintenance_due = Event()
         """Set when maintenance must not wait for its next round."""
         self.full_maintenance_due = Event()
@@ -113,9 +118,12 @@ class WorkloadCluster(WorkloadCaches):
 
     @property
     def is_unreachable(self) -> bool:
-        """Return whether the API server did not answer the last list or watch of a collection."""
-        failure = self.failure
-        return failure is not None and failure[1].status == 0
+        """Return whether the API server answered the last list or watch of no collection.
+
+        A node can make its own objects unreadable; its API server answers the others.
+        """
+        failures = [watch.reflector.failure for watch in self._watches]
+        return all(error is not None and error.status == 0 for error in failures)
 
     @property
     def is_unauthorized(self) -> bool:
@@ -132,8 +140,10 @@ class WorkloadCluster(WorkloadCaches):
 
     def read_hosts(self) -> None:
         """Read the addresses of the `kubernetes` service, which no certificate may name (S3)."""
+        self.hosts.note_failure()
         response = self._api.get(SERVICES.object_path("kubernetes", "default"))
         self.hosts.replace(response.read(read_service))
+        self.hosts.note_success()
 
     def remove_binding(self, name: str) -> None:
         """Delete an auto-approving binding, unless another one has its name since.

@@ -21,6 +21,7 @@ from signer.model import (
     Machine,
     Node,
     Registration,
+    WentBack,
     attested_node_name,
 )
 
@@ -64,6 +65,10 @@ class CachedInventory:
             auto_approve_bindings=self._workload.bindings.all()[:_MAX_BINDINGS],
             keeps_bindings=self._workload.keeps_bindings,
         )
+
+    def went_back(self, cluster: ClusterKey) -> WentBack | None:
+        """Return the last loss of claims of a Cluster."""
+        return self._management.went_back(cluster)
 
     def machines(self, provider_id: str) -> Sequence[Machine]:
         """Return the Machines and pool members of this Cluster with exactly this provider ID.
@@ -122,7 +127,7 @@ class CachedInventory:
         """Return this Cluster's AttestedNodes with exactly this provider ID."""
         return self._management.nodes.by_index("provider ID", (self._key, provider_id))
 
-    def attested_nodes_with_key(self, key_name: str) -> Sequence[AttestedNodeObject]:
+    def attested_nodes_with_key(self, key_name: str) -> Sequence[AttestedNodeObject] | None:
         """Return the AttestedNodes of all Clusters that name this EndorsementKey."""
         return self._management.attested_nodes_with_key(key_name)
 

@@ -91,6 +91,8 @@ class Server:
             options = {"resourceVersion": version, "timeoutSeconds": "60", **query}
             events = []
             async for line in self.stream.watch(path, options):
+                if not line:
+                    continue
                 event = json.loads(line)
                 events.append((event["type"], event["object"]))
                 if event["object"]["metadata"].get("name") == last:
@@ -239,6 +241,19 @@ def test_applied_condition_leaves_those_of_others(server: Server) -> None:
     stale = {"name": "m", "resourceVersion": "1"}
     body = MACHINES.manifest(metadata=stale, status={"conditions": [own]})
     assert server.api.apply(path, body, manager="test", accepted=ANY).status == CONFLICT
+
+
+def test_apply_creates_an_object_that_does_not_exist(server: Server) -> None:
+    body = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "a"},
+        "data": {"key": "value"},
+    }
+    for status in (201, 200):
+        path = f"{server.config_maps}/a"
+        written = server.api.apply(path, body, manager="test", accepted=ANY)
+        assert (written.status, decoded(written)["data"]) == (status, {"key": "value"})
 
 
 def test_uid_in_a_write_to_a_subresource_is_ignored(server: Server) -> None:
