@@ -18,6 +18,7 @@ from threading import Lock
 from typing import Any, Final, TypeVar
 
 from common.errors import ApiServerUnavailable, AttestationError
+from common.printed_command import printed_command
 from signer.clusters.kubeconfig_secret import find_kubeconfig_secret, read_connection
 from signer.errors import KubeconfigRefused
 from signer.inventory.cluster_api.cluster import ClusterObject
@@ -25,8 +26,14 @@ from signer.kube.decode import Source, decode, object_key
 from signer.kube.pages import list_objects
 from signer.kube.resources import SECRETS, Resource
 from signer.kube.secrets import Secret, read_secret
-from signer.kube.transport.client import MAX_WORKLOAD_RESPONSE, ApiClient, Request
+from signer.kube.transport.client import (
+    MAX_WORKLOAD_PAGE,
+    MAX_WORKLOAD_RESPONSE,
+    ApiClient,
+    Request,
+)
 from signer.kube.transport.kubeconfig import Connection
+from signer.kube.unreadable import Unreadable
 from signer.model import ClusterKey
 from signer.operator_cli.errors import CommandError, ServerUnavailable
 from signer.operator_cli.management.api import FIELD_MANAGER, ManagementApi
@@ -80,7 +87,11 @@ class WorkloadClient(ApiClient):
 
     def __init__(self, name: str, connection: Connection, *, seconds: float) -> None:
         super().__init__(
-            name, connection, user_agent=FIELD_MANAGER, max_response=MAX_WORKLOAD_RESPONSE
+            name,
+            connection,
+            user_agent=FIELD_MANAGER,
+            max_response=MAX_WORKLOAD_RESPONSE,
+            max_page=MAX_WORKLOAD_PAGE,
         )
         self._seconds = seconds
         self._until = time.monotonic() + seconds
@@ -111,9 +122,15 @@ def reading_workload(cluster: ClusterObject) -> Iterator[None]:
         ) from error
 
 
-def list_workload(client: ApiClient, resource: Resource) -> list[Body]:
-    """Return all objects of a resource, each with a name. Raises `AttestationError`."""
-    return list(list_objects(client, resource.collection_path(), read_body))
+def list_workload(
+    client: ApiClient, resource: Resource, *, left_out: list[Unreadable] | None = None
+) -> list[Body]:
+    """Return all objects of a resource, each with a name. Raises `AttestationError`.
+
+    An object that cannot be read is added to `left_out`; without that it raises, too.
+    """
+    path = resource.collection_path()
+    return list(list_objects(client, path, read_body, left_out=left_out))
 
 
 def read_body(source: Source) -> Body:
@@ -171,7 +188,7 @@ def _expired(connection: Connection, cluster: ClusterObject, now: datetime) -> U
         return None
     return Unreachable(
         f"the certificate in the kubeconfig Secret expired on {expiry:%Y-%m-%d}",
-        next_step=f"kubectl attestation kubeconfig {cluster.key}",
+        next_step=printed_command("kubectl attestation kubeconfig", str(cluster.key)),
     )
 
 

@@ -20,6 +20,7 @@ from signer.inventory.replica_records.authority_leases import AuthorityLeases
 from signer.inventory.replica_records.challenge_keys import ChallengeKeyStore
 from signer.inventory.replica_records.opt_in_leases import OptIns
 from signer.kube.leases import LeaseClient
+from signer.kube.unreadable import Unreadable
 from signer.model import AttestedNodeObject, ClusterKey, EndorsementKeyObject, Release
 from tests.builders import kube_objects
 from tests.builders.attested_nodes import attested_node
@@ -143,6 +144,18 @@ def test_leases_of_clusters_that_do_not_exist_are_deleted() -> None:
     sweeper = cleanup(caches, register=register, serves=lambda cluster: cluster != OTHER)
     sweeper.delete_authority_leases()
     assert register.clusters_with(bytes(32)) == {OTHER, present}
+
+
+def test_lease_of_a_cluster_that_cannot_be_read_stays() -> None:
+    """The Cluster may exist; its authority would count as new."""
+    caches, register = FakeCaches(), authority_leases()
+    caches.clusters.replace({})
+    caches.clusters.refuse(str(MINE), Unreadable(key=str(MINE), problem="nested too deeply"))
+    other = replace(OTHER, namespace="team-b")
+    for cluster in (MINE, other):
+        register.assign(cluster, bytes(32))
+    cleanup(caches, register=register).delete_authority_leases()
+    assert register.clusters_with(bytes(32)) == {MINE}
 
 
 def test_attested_node_of_another_tenant_keeps_no_key() -> None:
