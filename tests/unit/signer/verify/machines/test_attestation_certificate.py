@@ -101,7 +101,7 @@ def spki_end(content: bytes) -> int:
 ALTERED: dict[str, tuple[Callable[[bytes], int], type[AttestationError]]] = {
     "common name": (
         lambda content: content.index(b".TrustedVM.Azure.windows.net") - 1,
-        AttestationCertificateNotAllowed,
+        AttestationCertificateUntrusted,
     ),
     "purpose": (
         lambda content: content.index(b"\x67\x81\x05\x08\x03") + 4,
@@ -110,7 +110,7 @@ ALTERED: dict[str, tuple[Callable[[bytes], int], type[AttestationError]]] = {
     "key": (spki_end, AttestationCertificateMismatch),
     "signature": (
         lambda content: len(extract_certificate(content)) - 1,
-        AttestationCertificateNotAllowed,
+        AttestationCertificateUntrusted,
     ),
     "form": (lambda _: 0, AttestationCertificateMalformed),
 }
