@@ -93,9 +93,10 @@ class Outcome(NamedTuple):
 @contextmanager
 def checked() -> Iterator[None]:
     """Replace what precedes and follows the calls of `certify_answer` that are explored."""
+    key = SimpleNamespace(name=_KEY, pem="-----BEGIN PUBLIC KEY-----")
     verified = SimpleNamespace(
         holder=_HOLDER,
-        endorsement_key=SimpleNamespace(name=_KEY, pem="-----BEGIN PUBLIC KEY-----"),
+        trust=SimpleNamespace(key=key, names=frozenset({_KEY})),
         machine=SimpleNamespace(is_pool_member=False, name="m", uid="u"),
         boot=None,
         pcrs={},
