@@ -23,10 +23,10 @@ from signer.clusters.kubeconfig_secret import (
 from signer.clusters.workload_cluster import WorkloadCluster
 from signer.errors import KubeconfigRefused
 from signer.fairness.backoff import Backoff
+from signer.fairness.compute_line import ComputeLine
 from signer.fairness.memory_budget import Budgets
 from signer.inventory.cluster_api.cluster import ClusterObject
 from signer.kube.secrets import SecretClient
-from signer.kube.transport.event_loop import EventLoop
 from signer.kube.transport.kubeconfig import Connection
 from signer.model import ClusterKey
 
@@ -67,14 +67,15 @@ class ClusterConnector:
         *,
         user_agent: str,
         budgets: Budgets,
-        loop: EventLoop,
+        line: ComputeLine,
         connecting: Callable[[ClusterKey], None],
         opened: Callable[[WorkloadCluster], None],
         monotonic: Callable[[], float],
     ) -> None:
-        """Call `opened` with each workload cluster before its watches start on `loop`.
+        """Call `opened` with each workload cluster before its watches start.
 
-        Call `connecting` before each read of the Secret, also while there is none.
+        Their threads compute in the order of `line`. Call `connecting` before each read of the
+        Secret, also while there is none.
         """
         self.cluster = cluster
         self.workload: WorkloadCluster | None = None
@@ -82,7 +83,7 @@ class ClusterConnector:
         self._secrets = secrets
         self._user_agent = user_agent
         self._budgets = budgets
-        self._loop = loop
+        self._line = line
         self._connecting = connecting
         self._opened = opened
         self._monotonic = monotonic
@@ -170,7 +171,7 @@ class ClusterConnector:
             connection,
             user_agent=self._user_agent,
             budgets=self._budgets,
-            loop=self._loop,
+            line=self._line,
         )
         if self.workload is not None:
             self.workload.stop()

@@ -9,8 +9,8 @@ from typing import Final, TypeVar
 
 from signer.clusters.infrastructure_watches import InfrastructureWatches
 from signer.clusters.state_check import StateCheck
+from signer.fairness.compute_line import ComputeLine
 from signer.fairness.memory_budget import Budgets
-from signer.fairness.task_pool import TaskPool
 from signer.inventory.caches import ManagementCaches
 from signer.inventory.cluster_api.cluster import ClusterObject, read_cluster
 from signer.inventory.cluster_api.machine_object import (
@@ -43,10 +43,9 @@ from signer.kube.discovery import find_resource
 from signer.kube.pages import list_objects
 from signer.kube.resources import Kind, Resource
 from signer.kube.transport.client import ApiClient
-from signer.kube.transport.event_loop import EventLoop
 from signer.kube.watches.cache import Cache, EventHandler
 from signer.kube.watches.watch import ResourceSpec
-from signer.kube.watches.watch_starter import Watch, WatchStarter
+from signer.kube.watches.watch_threads import Watch, WatchThreads
 from signer.model import (
     AttestedNodeObject,
     ClusterKey,
@@ -62,8 +61,6 @@ _PAGE_SIZE: Final = 500
 """Objects of one answer; a page that exceeds the size limit is read again with fewer."""
 _MAX_WITH_KEY: Final = 100
 """AttestedNodes that may name one key. Two are unusual already."""
-_DISCOVERY_THREADS: Final = 4
-"""They read where the API server keeps its kinds, before each list."""
 
 
 class ManagementCluster(ManagementCaches):
@@ -99,11 +96,12 @@ class ManagementCluster(ManagementCaches):
         """The only namespace that is watched; empty for all."""
         self._notify = notify
         # Apart from the watches of workload clusters, which may be hostile.
-        self._loop = EventLoop("management watches", TaskPool(_DISCOVERY_THREADS))
+        self.line = ComputeLine(1)
+        """In which the threads of the watches compute."""
         self.state = StateCheck(time.monotonic)
-        self._starter = WatchStarter(
+        self._starter = WatchThreads(
             api,
-            self._loop,
+            self.line,
             tenant="",
             cpu=budgets.cpu,
             interrupted=self.state.note_interruption,
@@ -142,8 +140,9 @@ class ManagementCluster(ManagementCaches):
         self._infrastructure.start()
 
     def is_watching(self) -> bool:
-        """Return whether the thread of the watches makes progress, and has not lost a watch."""
-        return self._loop.is_healthy() and not any(watch.has_ended for watch in self._watches)
+        """Return whether the threads of the watches make progress, and none has been lost."""
+        ended = any(watch.has_ended for watch in self._watches)
+        return self.line.is_moving() and not ended and self._infrastructure.is_watching()
 
     def has_synced(self) -> bool:
         """Return whether Clusters, Machines, claims and policies have been listed once."""

@@ -41,6 +41,7 @@ from signer.controller.reports.cluster_state import encode_reports, render_repor
 from signer.controller.reports.reports import Reports
 from signer.controller.threads import Health
 from signer.controller.workers import MAX_WORKERS_PER_CLUSTER, WORKERS, CsrWorkers, connect_caches
+from signer.fairness.compute_line import ComputeLine
 from signer.fairness.memory_budget import Budgets
 from signer.fairness.task_pool import TaskPool
 from signer.inventory.cluster_api.cluster_status import ClusterStatusClient
@@ -59,8 +60,9 @@ from signer.platforms.queries import PlatformQueries
 from signer.platforms.registry import platform_of
 from signer.settings.config import Config
 
-_TASK_THREADS: Final = 16
-"""For all workload clusters: their maintenance, their Secrets, and names of their API servers."""
+_COMPUTE_PLACES: Final = 2
+"""Threads of workload clusters that compute at a time: one that is costly does not stop the others,
+and the workers have to wait for two at most."""
 _PLATFORM_THREADS: Final = 16
 """For the queries to platforms, of which four at most are to one account."""
 
@@ -105,9 +107,9 @@ class ControllerParts:
         )
         authorities = self._make_authorities(api, authority_leases)
         self._rounds = self._make_rounds(api, authorities, claims)
-        pool = TaskPool(_TASK_THREADS)
-        self.clusters = self._make_clusters(api, agent, pool)
-        self.maintenance = self._make_maintenance(pool)
+        self.line = ComputeLine(_COMPUTE_PLACES)
+        self.clusters = self._make_clusters(api, agent)
+        self.maintenance = self._make_maintenance()
         self.reports = self._make_reports(api)
         self.management.keys.add_event_handler(self._on_key_changed)
         self.workers = self._make_workers(claims, authorities)
@@ -185,9 +187,9 @@ class ControllerParts:
             now=_now,
         )
 
-    def _make_maintenance(self, pool: TaskPool) -> WorkloadMaintenance:
+    def _make_maintenance(self) -> WorkloadMaintenance:
         return WorkloadMaintenance(
-            pool,
+            self.line,
             self._rounds.maintain,
             closed=lambda workload: self.queue.reset_circuit_breaker(workload.key),
             monotonic=time.monotonic,
@@ -260,13 +262,13 @@ class ControllerParts:
     def _has_tried_all(self) -> bool:
         return self.clusters.has_tried_all()
 
-    def _make_clusters(self, api: ApiClient, agent: str, pool: TaskPool) -> WorkloadClusters:
+    def _make_clusters(self, api: ApiClient, agent: str) -> WorkloadClusters:
         return WorkloadClusters(
             self.management,
             SecretClient(api),
             user_agent=agent,
             budgets=self._budgets,
-            pool=pool,
+            line=self.line,
             serves=self.replicas.serves,
             connecting=self._bindings.note_opt_in,
             opened=self._on_cluster_added,

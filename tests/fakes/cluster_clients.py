@@ -1,12 +1,12 @@
 """The clients of our programs over `FakeCluster`: all of their code runs but the connections."""
 
 import copy
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 from functools import cache
 from http import HTTPStatus
 from types import SimpleNamespace
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from signer.kube.transport.client import MAX_MANAGEMENT_RESPONSE, ApiClient, Request, Response
 from signer.kube.transport.endpoint import Endpoint
@@ -15,8 +15,6 @@ from signer.operator_cli.management.api import ManagementApi
 from tests.fakes.cluster import FakeCluster, encoded, received
 from tests.fakes.cluster_objects import selects
 from tests.harness import pki
-
-T = TypeVar("T")
 
 
 @cache
@@ -55,10 +53,10 @@ class FakeStream:
     def __init__(self, cluster: FakeCluster) -> None:
         self._client = FakeClient(cluster)
 
-    async def get_page(self, path: str, query: Mapping[str, str]) -> Response:
+    def get_page(self, path: str, query: Mapping[str, str]) -> Response:
         return self._client.get_page(path, query)
 
-    async def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+    def watch(self, path: str, query: Mapping[str, str]) -> Generator[bytes, None, None]:
         cluster, version = self._client.cluster, query["resourceVersion"]
         if cluster.expired(version):
             gone = {"kind": "Status", "metadata": {}, "code": HTTPStatus.GONE, "reason": "Expired"}
@@ -72,11 +70,8 @@ class FakeStream:
             bookmark = {"metadata": {"resourceVersion": str(cluster.version)}}
             yield encoded({"type": "BOOKMARK", "object": bookmark})
 
-    async def yield_cpu(self) -> None:
+    def yield_cpu(self) -> None:
         """See `watch.ListerWatcher`."""
-
-    async def call(self, function: Callable[[], T]) -> T:
-        return function()
 
     def close(self) -> None:
         """See `watch.ListerWatcher`."""

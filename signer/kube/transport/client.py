@@ -17,8 +17,9 @@ import h11
 from common.errors import ApiServerUnavailable
 from signer.fairness.cpu_budget import CpuShare
 from signer.kube.decode import Json, Source
-from signer.kube.transport.connection_pool import ConnectionPool, ContentTooLarge
+from signer.kube.transport.connection_pool import ConnectionPool
 from signer.kube.transport.endpoint import ANSWER_SECONDS, Endpoint, invalid_request, unreachable
+from signer.kube.transport.http_connection import ContentTooLarge
 from signer.kube.transport.http_messages import HttpRequest
 from signer.kube.transport.kubeconfig import Connection
 
@@ -113,7 +114,7 @@ class ApiClient:
         self.max_response = max_response
         self.cpu = cpu
         self._observe_date = observe_date
-        self._connections = ConnectionPool(
+        self.connections = ConnectionPool(
             self.endpoint,
             cpu,
             max_content=max_response,
@@ -185,11 +186,11 @@ class ApiClient:
 
     def close(self) -> None:
         """Close the idle connections; later requests fail."""
-        self._connections.close()
+        self.connections.close()
 
     def close_idle_connections(self) -> None:
         """Close the idle connections if there was no request for some seconds."""
-        self._connections.close_idle()
+        self.connections.close_idle()
 
     def _call(self, request: Request, accepted: Container[int]) -> Response:
         if self.cpu is not None:
@@ -216,7 +217,7 @@ class ApiClient:
         )
         sent = datetime.now(UTC)
         try:
-            status, content, received = self._connections.exchange(http_request)
+            status, content, received = self.connections.exchange(http_request)
         except ContentTooLarge as error:
             raise PageTooLarge from error
         except h11.LocalProtocolError as error:

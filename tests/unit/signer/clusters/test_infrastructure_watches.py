@@ -13,7 +13,7 @@ from signer.fairness.memory_budget import MemoryBudget
 from signer.inventory.cluster_api.references import Reference, read_infrastructure
 from signer.kube.watches.cache import Cache
 from signer.kube.watches.watch import ResourceSpec
-from signer.kube.watches.watch_starter import Watch, WatchStarter
+from signer.kube.watches.watch_threads import Watch, WatchThreads
 from tests.builders import kube_objects
 from tests.builders.kube_objects import INFRASTRUCTURE, RECORD
 from tests.fakes.cluster import FakeCluster
@@ -42,7 +42,7 @@ class FakeWatch:
 
 
 @dataclass(slots=True)
-class Landscape(WatchStarter):
+class Landscape(WatchThreads):
     """A management cluster that serves kinds, and objects that refer to kinds."""
 
     cluster: FakeCluster = field(default_factory=FakeCluster)

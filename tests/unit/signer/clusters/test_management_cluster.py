@@ -1,6 +1,5 @@
 """Changes in the management cluster notify every request whose verdict may depend on them."""
 
-from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from threading import Event
 from typing import Any, cast
@@ -18,7 +17,7 @@ from signer.inventory.custom_resources.claim_objects import (
     read_endorsement_key,
 )
 from signer.inventory.kinds import ATTESTED_NODES
-from signer.kube.watches.watch_starter import Watch
+from signer.kube.watches.watch_threads import Watch
 from signer.model import AttestedNodeObject, ClusterKey, attested_node_name
 from tests.builders import kube_objects
 from tests.builders.kube_objects import DIGEST, HOME, PROVIDER_ID
@@ -29,6 +28,7 @@ from tests.fakes.cluster_clients import FakeClient
 ANY = (HOME, None)
 NODE = (HOME, "node-1")
 MACHINE = (HOME, PROVIDER_ID)
+SECONDS = 60.0
 KEY = (None, DIGEST)
 """Requests of any Cluster may wait for an endorsement key."""
 
@@ -198,11 +198,16 @@ def test_namespace_above_its_budgets_hides_no_node_from_k1(landscape: Landscape,
     assert not management.attested_nodes_with_key("cd" * 32)
 
 
-def test_process_that_has_lost_a_watch_is_not_healthy(landscape: Landscape) -> None:
+def test_process_that_has_lost_a_watch_is_not_healthy(
+    landscape: Landscape, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A cache that is not read any more looked like one in which nothing changes."""
     management = landscape.management
-    ended: Future[None] = Future()
-    management._watches = [Watch(cast("Any", None), ended, management._loop)]
+    monkeypatch.setattr(InfrastructureWatches, "is_watching", lambda _: True)
+    lost = Event()
+    thread = management.line.start("watch", lambda: lost.wait(SECONDS))
+    management._watches = [Watch(cast("Any", None), thread)]
     assert management.is_watching()
-    ended.set_exception(BaseException("a panic of a library in Rust is no Exception"))
+    lost.set()
+    thread.join(SECONDS)
     assert not management.is_watching()

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from signer.clusters.workload_cluster import WorkloadCluster
+from signer.fairness.compute_line import ComputeLine
 from signer.fairness.memory_budget import Budgets
-from signer.fairness.task_pool import TaskPool
-from signer.kube.transport.event_loop import EventLoop
 from tests.builders.kube_objects import HOME
 from tests.fakes.api_server import Answering, Request, api_server
 
@@ -24,9 +23,9 @@ def removal(stored: Mapping[str, Any] | None, directory: Path) -> list[Request]:
         answering.give(stored or {}, 200 if stored else 404)
 
     with api_server(handler, directory) as server:
-        loop = EventLoop("unused", TaskPool(1))
+        line = ComputeLine(1)
         workload = WorkloadCluster(
-            HOME, "uid", server.connection(), user_agent="test", budgets=Budgets(), loop=loop
+            HOME, "uid", server.connection(), user_agent="test", budgets=Budgets(), line=line
         )
         workload.remove_binding("any")
         workload.stop()

@@ -2,11 +2,10 @@
 
 import random
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from threading import Event
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -25,9 +24,9 @@ from tests.builders import kube_objects
 from tests.builders.kube_objects import HOME, INSECURE_CLIENT_SIGNER
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.cluster_clients import FakeClient
+from tests.fakes.late_threads import LateLine
 from tests.harness import kubeconfig, pki
 
-T = TypeVar("T")
 CREATED = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 EARLIER, LATER = CREATED - timedelta(seconds=1), CREATED + timedelta(seconds=1)
 SECRETS = "/api/v1/namespaces/team-a/secrets"
@@ -44,32 +43,13 @@ def unconnected() -> Connection:
     return parse_kubeconfig(text())
 
 
-class LatePool:
-    """Keeps functions until they are run: a pool whose threads are busy at first."""
-
-    def __init__(self) -> None:
-        self.submitted: list[tuple[str, Callable[[], None]]] = []
-        self.exhausted = False
-
-    def submit(self, owner: str, function: Callable[[], T]) -> Future[T]:
-        if self.exhausted:
-            raise RuntimeError("can't start new thread")
-        future: Future[T] = Future()
-        self.submitted.append((owner, lambda: future.set_result(function())))
-        return future
-
-    def run(self) -> None:
-        while self.submitted:
-            self.submitted.pop(0)[1]()
-
-
 @dataclass(slots=True)
 class Landscape:
     """A management cluster with one Cluster, and the workload clusters that were opened."""
 
     cluster: FakeCluster = field(default_factory=FakeCluster)
     seconds: float = 0.0
-    pool: LatePool = field(default_factory=LatePool)
+    line: LateLine = field(default_factory=LateLine)
     opened: list[WorkloadCluster] = field(default_factory=list)
     of_others: set[ClusterKey] = field(default_factory=set)
     """Clusters that other replicas serve."""
@@ -91,7 +71,7 @@ class Landscape:
             SecretClient(FakeClient(self.cluster)),
             user_agent="test",
             budgets=budgets,
-            pool=self.pool,  # type: ignore[arg-type] # the part of it that is called
+            line=self.line,
             serves=lambda key: key not in self.of_others,
             connecting=self.connecting.append,
             opened=self.opened.append,
@@ -123,7 +103,7 @@ class Landscape:
         """Advance the clock, sync and run what it submits; return the open workload cluster."""
         self.seconds += seconds
         self.clusters.sync()
-        self.pool.run()
+        self.line.run()
         return self.clusters.get(HOME)
 
 
@@ -329,13 +309,14 @@ def test_bug_while_one_cluster_is_opened_does_not_stop_the_others(
 
 
 def test_slow_secret_of_one_cluster_makes_no_other_wait(landscape: Landscape) -> None:
-    """The threads of a pool read the Secrets, with turns for the owners."""
+    """Each is read on a thread of its own."""
     body = landscape.body()
     body["metadata"]["name"] = "other"
     landscape.management.clusters.upsert("team-a/other", read_cluster(body))
     landscape.clusters.sync()
     assert not landscape.cluster.reads
-    assert [owner for owner, _ in landscape.pool.submitted] == ["team-a", "team-a"]
+    names = {name for name, _ in landscape.line.submitted}
+    assert names == {"team-a/blue Secret", "team-a/other Secret"}
 
 
 @pytest.mark.parametrize(
@@ -454,10 +435,10 @@ def test_cluster_that_could_not_be_opened_is_retried(
 def test_cluster_whose_thread_did_not_start_is_connected_by_the_next_sync(
     landscape: Landscape,
 ) -> None:
-    landscape.pool.exhausted = True
+    landscape.line.exhausted = True
     with pytest.raises(RuntimeError):
         landscape.after(0)
-    landscape.pool.exhausted = False
+    landscape.line.exhausted = False
     assert landscape.after(1) is not None
 
 
@@ -529,7 +510,7 @@ def test_secret_of_a_cluster_that_changes_is_read_again(landscape: Landscape) ->
 def test_secret_that_is_being_read_is_not_read_twice(landscape: Landscape) -> None:
     for _ in range(3):
         landscape.clusters.sync()
-    assert len(landscape.pool.submitted) == 1
+    assert len(landscape.line.submitted) == 1
 
 
 def test_cluster_stays_open_while_its_infrastructure_is_unknown(
