@@ -23,7 +23,7 @@ from signer.clusters.kubeconfig_secret import (
 from signer.clusters.workload_cluster import WorkloadCluster
 from signer.errors import KubeconfigRefused
 from signer.fairness.backoff import Backoff
-from signer.fairness.compute_line import ComputeLine
+from signer.fairness.compute_line import ComputeLine, waiting
 from signer.fairness.memory_budget import Budgets
 from signer.inventory.cluster_api.cluster import ClusterObject
 from signer.kube.secrets import SecretClient
@@ -80,6 +80,8 @@ class ClusterConnector:
         self.cluster = cluster
         self.workload: WorkloadCluster | None = None
         """The open workload cluster, `None` while no connection is open."""
+        self.jitter = 0.0
+        """Seconds until the first read of the Secret: many Clusters may be opened together."""
         self._secrets = secrets
         self._user_agent = user_agent
         self._budgets = budgets
@@ -126,9 +128,11 @@ class ClusterConnector:
 
         A Secret that cannot be used leaves an open connection as it is. Never raises.
         """
-        if self._stop.is_set():
+        with waiting():
+            stopped = self._stop.wait(self.jitter)
+        if stopped:
             return
-        self._changed = False
+        self.jitter, self._changed = 0.0, False
         try:
             self._connect()
         except KubeconfigRefused as error:

@@ -6,6 +6,7 @@ refused, or takes long to read, delays no other Cluster.
 """
 
 import logging
+import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,6 +33,9 @@ _logger = logging.getLogger(__name__)
 _MAX_CLUSTERS: Final = 500
 """Clusters of one tenant (namespace). Each has three connections, and the number of open files
 is limited."""
+_OPENED_PER_SECOND: Final = 250
+"""Clusters whose Secrets are read at the start of a replica, so that the management cluster does
+not get hundreds of requests at once."""
 _UNKNOWN: Final = datetime.max.replace(tzinfo=UTC)
 """Sorts a Cluster without a creation time last."""
 _TOO_MANY: Final = ConnectionProblem(
@@ -167,7 +171,8 @@ class WorkloadClusters:
         for cluster in sorted(new, key=lambda cluster: cluster.created or _UNKNOWN):
             tenant = cluster.key.namespace
             if served[tenant] < _MAX_CLUSTERS:
-                self._connectors[cluster.key] = self._connector(cluster)
+                connector = self._connectors[cluster.key] = self._connector(cluster)
+                connector.jitter = random.random() * len(new) / _OPENED_PER_SECOND  # noqa: S311 # spreads load
                 served[tenant] += 1
             else:
                 over_limit.add(tenant)

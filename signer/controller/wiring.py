@@ -39,7 +39,7 @@ from signer.controller.replicas import Replica, Replicas
 from signer.controller.reports.cluster_events import Connections
 from signer.controller.reports.cluster_state import encode_reports, render_reports
 from signer.controller.reports.reports import Reports
-from signer.controller.threads import Health
+from signer.controller.threads import Health, SharedWaits
 from signer.controller.workers import MAX_WORKERS_PER_CLUSTER, WORKERS, CsrWorkers, connect_caches
 from signer.fairness.compute_line import ComputeLine
 from signer.fairness.memory_budget import Budgets
@@ -108,12 +108,14 @@ class ControllerParts:
         authorities = self._make_authorities(api, authority_leases)
         self._rounds = self._make_rounds(api, authorities, claims)
         self.line = ComputeLine(_COMPUTE_PLACES)
+        self._platform_threads = TaskPool(_PLATFORM_THREADS)
         self.clusters = self._make_clusters(api, agent)
         self.maintenance = self._make_maintenance()
         self.reports = self._make_reports(api)
         self.management.keys.add_event_handler(self._on_key_changed)
         self.workers = self._make_workers(claims, authorities)
         self.health = self._make_health(stop)
+        self.waits = self._make_waits()
         self.http_server = self._make_http_server(api)
 
     def _make_management(self, api: ApiClient, stop: Event) -> ManagementCluster:
@@ -213,8 +215,9 @@ class ControllerParts:
         )
 
     def _is_ready(self) -> bool:
-        """Return whether this replica serves its share of the Clusters."""
-        return self._can_serve() and self.replicas.has_share_of_clusters
+        """Return whether this replica serves its share of the Clusters, and none waits too long."""
+        is_serving = self._can_serve() and self.replicas.has_share_of_clusters
+        return is_serving and self.waits.are_short()
 
     def _problem(self, key: ClusterKey) -> ConnectionProblem | None:
         """Return why a Cluster is not served: its connection, or else its maintenance."""
@@ -229,6 +232,16 @@ class ControllerParts:
         health.add("watches of the management cluster", self.management.is_watching)
         health.add("watches of workload clusters", self.clusters.is_watching)
         return health
+
+    def _make_waits(self) -> SharedWaits:
+        return SharedWaits(
+            {
+                "worker": self.queue.longest_wait,
+                "platform thread": self._platform_threads.longest_wait,
+                "turn of workload clusters": self.line.longest_wait,
+                "turn of the management cluster": self.management.line.longest_wait,
+            }
+        )
 
     def _make_replicas(self, agent: str, host_name: str) -> Replicas:
         name = f"{host_name}_{secrets.token_hex(8)}"
@@ -293,7 +306,7 @@ class ControllerParts:
             authorities=authorities,
             rate_limiter=ChallengeRateLimiter(time.monotonic),
             platforms=PlatformQueries(
-                TaskPool(_PLATFORM_THREADS),
+                self._platform_threads,
                 platform_of,
                 answered=lambda provider_id: self.queue.notify(None, provider_id),
                 replicas=lambda: self.replicas.count,
@@ -326,6 +339,7 @@ class ControllerParts:
             replicas=lambda: self.replicas.count,
             clock_skew=lambda: self.clock_skew.seconds,
             lost_lines=self._log.lost,
+            waits=self.waits.seconds,
         )
         app = build_app(
             registry,

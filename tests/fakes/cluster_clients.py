@@ -8,12 +8,14 @@ from http import HTTPStatus
 from types import SimpleNamespace
 from typing import Any, cast
 
+from signer.fairness.compute_line import waiting
 from signer.kube.transport.client import MAX_MANAGEMENT_RESPONSE, ApiClient, Request, Response
 from signer.kube.transport.endpoint import Endpoint
 from signer.kube.transport.kubeconfig import Connection
 from signer.operator_cli.management.api import ManagementApi
 from tests.fakes.cluster import FakeCluster, encoded, received
 from tests.fakes.cluster_objects import selects
+from tests.fakes.shared_locks import require_nothing_shared
 from tests.harness import pki
 
 
@@ -35,7 +37,9 @@ class FakeClient(ApiClient):
         self.cpu = None
 
     def _exchange(self, request: Request) -> tuple[int, bytes]:
-        status, answer = self.cluster.answer(replace(request, body=received(request.body)))
+        with waiting():
+            require_nothing_shared()
+            status, answer = self.cluster.answer(replace(request, body=received(request.body)))
         return status, encoded(answer)
 
     def close(self) -> None:

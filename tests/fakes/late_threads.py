@@ -23,6 +23,7 @@ class LateLine(ComputeLine):
     """Keeps functions until they are run: a line in which others compute at first."""
 
     def __init__(self) -> None:
+        super().__init__(1)
         self.submitted: list[tuple[str, LateThread]] = []
         self.exhausted = False
 

@@ -89,6 +89,7 @@ def build_registry(  # noqa: PLR0913 - the sources of all metrics
     replicas: Callable[[], int] = int,
     clock_skew: Callable[[], float] = float,
     lost_lines: Callable[[], Mapping[str, int]] = dict,
+    waits: Callable[[], Mapping[str, float]] = dict,
 ) -> CollectorRegistry:
     """Return the registry of all metrics of the signer, without those of the Python process."""
     # A series with the time of creation would double the number of series and shows nothing.
@@ -105,6 +106,7 @@ def build_registry(  # noqa: PLR0913 - the sources of all metrics
         partial(collect_clusters, clusters),
         partial(collect_nodes, nodes),
         partial(_lost_lines, lost_lines),
+        partial(_waits, waits),
     ):
         registry.register(_Collected(collect))
     return registry
@@ -150,6 +152,18 @@ def _queue(queue_state: Callable[[], QueueState]) -> Iterator[Metric]:
         value=state.ready,
     )
     yield from (pending, busy, breakers, depth)
+
+
+def _waits(waits: Callable[[], Mapping[str, float]]) -> Iterator[Metric]:
+    """Yield how long tasks have waited for what tenants share."""
+    oldest = GaugeMetricFamily(
+        f"{_PREFIX}_oldest_task_wait_seconds",
+        "Time for which the oldest task has waited for what tenants share.",
+        labels=("shared",),
+    )
+    for shared, seconds in waits().items():
+        oldest.add_metric((shared,), seconds)
+    yield oldest
 
 
 def _budget(budget: MemoryBudget) -> Iterator[Metric]:

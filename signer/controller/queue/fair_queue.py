@@ -19,8 +19,9 @@ A cluster whose calls hang is limited further, by its circuit breaker.
 """
 
 import math
+import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from common.names import NODE_USER_PREFIX
@@ -63,9 +64,15 @@ _Clusters = OrderedDict[ClusterKey, _Cluster]
 class FairQueue:
     """Ready items and busy workers. Not thread-safe: the work queue calls it under its lock."""
 
-    def __init__(self, *, workers: int, max_workers_per_cluster: int) -> None:
+    def __init__(
+        self,
+        *,
+        workers: int,
+        max_workers_per_cluster: int,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._per_cluster = max_workers_per_cluster
-        self._turns: Turns[_Clusters] = Turns(workers, OrderedDict)
+        self._turns: Turns[_Clusters] = Turns(workers, OrderedDict, monotonic=monotonic)
         self._breakers: dict[ClusterKey, CircuitBreaker] = {}
         """Those that differ from a new one."""
         self._blocked_until: dict[str, float] = {}
@@ -136,6 +143,15 @@ class FairQueue:
         for cluster, breaker in self._breakers.items():
             if breaker.state(now) is not BreakerState.CLOSED:
                 yield cluster
+
+    def longest_wait(self, now: float) -> float:
+        """Return for how many seconds a tenant without a worker has waited for one."""
+        open_breakers = set(self.open_breakers(now))
+
+        def may_start(clusters: _Clusters) -> bool:
+            return any(each.kinds and key not in open_breakers for key, each in clusters.items())
+
+        return self._turns.longest_wait(may_start)
 
     def busy_by_tenant(self) -> dict[str, int]:
         """Return how many workers each namespace holds, where it holds any."""

@@ -4,8 +4,8 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from threading import Event
-from typing import Any
+from threading import Event, Thread
+from typing import Any, cast
 
 import pytest
 
@@ -19,6 +19,7 @@ from signer.fairness.memory_budget import Budgets
 from signer.inventory.cluster_api.cluster import CLIENT_SIGNER_ANNOTATION, read_cluster
 from signer.kube.secrets import SecretClient
 from signer.kube.transport.kubeconfig import Connection, parse_kubeconfig
+from signer.kube.watches.watch_threads import Watch
 from signer.model import ClusterKey
 from tests.builders import kube_objects
 from tests.builders.kube_objects import HOME, INSECURE_CLIENT_SIGNER
@@ -319,6 +320,22 @@ def test_slow_secret_of_one_cluster_makes_no_other_wait(landscape: Landscape) ->
     assert names == {"team-a/blue Secret", "team-a/other Secret"}
 
 
+def test_secrets_of_many_clusters_are_not_read_at_the_same_moment(
+    landscape: Landscape, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """500 Clusters are opened when a replica starts."""
+    monkeypatch.setattr(workload_clusters, "_OPENED_PER_SECOND", 5)
+    monkeypatch.setattr(random, "random", lambda: 0.5)
+    body = landscape.body()
+    body["metadata"]["name"] = "other"
+    landscape.management.clusters.upsert("team-a/other", read_cluster(body))
+    landscape.clusters.sync()
+    connectors = landscape.clusters._connectors.values()
+    assert [connector.jitter for connector in connectors] == [0.2, 0.2]
+    landscape.line.run()
+    assert [connector.jitter for connector in connectors] == [0.0, 0.0]
+
+
 @pytest.mark.parametrize(
     ("metadata", "message"),
     [
@@ -532,3 +549,20 @@ def test_stop_closes_every_cluster(landscape: Landscape) -> None:
     landscape.clusters.stop()
     assert workload.stopped.is_set()
     assert landscape.clusters.get(HOME) is None
+
+
+def test_signer_that_has_lost_a_watch_of_an_open_cluster_is_not_healthy(
+    landscape: Landscape,
+) -> None:
+    """Its requests were never decided, and no probe showed it."""
+    workload = landscape.after(0)
+    assert workload is not None
+    ended = Thread(target=lambda: None)
+    ended.start()
+    ended.join(60.0)
+    assert landscape.clusters.is_watching()
+    workload._watches = [Watch(cast("Any", None), ended)]
+    assert not landscape.clusters.is_watching()
+    workload.stopped.set()
+    assert landscape.clusters.is_watching()
+    workload._watches = []
