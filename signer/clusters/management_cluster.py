@@ -1,7 +1,7 @@
 """Watches of the management cluster: Clusters, Machines, claims, and the objects they refer to."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from threading import Event
@@ -38,11 +38,13 @@ from signer.inventory.kinds import (
     MACHINE_POOL,
     POLICIES,
 )
+from signer.inventory.unreadable_kinds import UNREADABLE
 from signer.kube.decode import Source
 from signer.kube.discovery import find_resource
 from signer.kube.pages import list_objects
 from signer.kube.resources import Kind, Resource
 from signer.kube.transport.client import ApiClient
+from signer.kube.unreadable import Unreadable
 from signer.kube.watches.cache import Cache, EventHandler
 from signer.kube.watches.watch import ResourceSpec
 from signer.kube.watches.watch_threads import Watch, WatchThreads
@@ -83,10 +85,13 @@ class ManagementCluster(ManagementCaches):
         """
         super().__init__(budgets.memory)
         # Only administrators write policies, so no budget may refuse one.
-        self.policies: Cache[PolicyObject] = Cache("KubeletAttestationPolicies")
+        self.policies: Cache[PolicyObject] = Cache(
+            "KubeletAttestationPolicies", unreadable=UNREADABLE["KubeletAttestationPolicies"]
+        )
         # No check reads them, so one that exceeds the budget makes nothing incomplete.
         self.key_requests: Cache[EndorsementKeyRequest] = Cache(
             "EndorsementKeyRequests",
+            unreadable=UNREADABLE["EndorsementKeyRequests"],
             indexes={"namespace": lambda r: [r.cluster.namespace]},
             budget=budgets.memory,
         )
@@ -102,7 +107,6 @@ class ManagementCluster(ManagementCaches):
         self._starter = WatchThreads(
             api,
             self.line,
-            tenant="",
             cpu=budgets.cpu,
             interrupted=self.state.note_interruption,
         )
@@ -174,15 +178,23 @@ class ManagementCluster(ManagementCaches):
         """Return the AttestedNodes that name an EndorsementKey, and whose Machine may exist.
 
         The caches lack objects of a namespace that exceeds its budgets. Such a namespace must not
-        hide a node, so the API server is asked then. Raises `ApiServerUnavailable`.
+        hide a node, so the API server is asked then. Raises `ApiServerUnavailable`, also for one
+        that cannot be read: it may be a node.
         """
         if all(c.is_complete for c in (self.clusters, self.machines, self.pools, self.nodes)):
             return super().attested_nodes_with_key(key_name)
         path = ATTESTED_NODES.collection_path(self.namespace)
         selector = {"fieldSelector": f"spec.endorsementKey={key_name}"}
         return tuple(
-            list_objects(self._api, path, _readable, query=selector, max_objects=_MAX_WITH_KEY)
+            list_objects(
+                self._api, path, read_attested_node, query=selector, max_objects=_MAX_WITH_KEY
+            )
         )
+
+    def unreadable(self) -> Iterator[tuple[str, Unreadable]]:
+        """Yield each object that cannot be read, with the plural of its kind."""
+        yield from super().unreadable()
+        yield from self._infrastructure.unreadable()
 
     def require_complete(self, namespace: str) -> None:
         """Raise `ApiServerUnavailable` while the caches may lack what the API server has."""
@@ -278,11 +290,3 @@ def _before_and_after(changed: Callable[[V], None]) -> EventHandler[V]:
                 changed(value)
 
     return handler
-
-
-def _readable(source: Source) -> AttestedNodeObject | None:
-    """Return an AttestedNode, `None` for one that cannot be read: it names no key."""
-    try:
-        return read_attested_node(source)
-    except ValueError:
-        return None

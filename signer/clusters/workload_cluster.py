@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from common.errors import ApiServerUnavailable
 from signer.fairness.compute_line import ComputeLine
 from signer.fairness.cpu_budget import CpuShare
-from signer.fairness.memory_budget import Budgets
+from signer.fairness.memory_budget import Budgets, MemoryShare
 from signer.inventory.caches import (
     WorkloadCaches,
     read_binding,
@@ -22,10 +22,16 @@ from signer.inventory.caches import (
 from signer.inventory.credential_list import CredentialListClient
 from signer.inventory.node_labels import NodeLabelClient
 from signer.inventory.node_taints import NodeTaintClient
+from signer.inventory.unreadable_kinds import UNREADABLE
 from signer.kube.csrs import CsrClient, read_pending_csr
 from signer.kube.decode import Source
 from signer.kube.resources import CLUSTER_ROLE_BINDINGS, CSRS, NODES, SERVICES, Resource
-from signer.kube.transport.client import MAX_WORKLOAD_RESPONSE, MAY_HAVE_CHANGED, ApiClient
+from signer.kube.transport.client import (
+    MAX_WORKLOAD_PAGE,
+    MAX_WORKLOAD_RESPONSE,
+    MAY_HAVE_CHANGED,
+    ApiClient,
+)
 from signer.kube.transport.kubeconfig import Connection
 from signer.kube.watches.cache import Cache
 from signer.kube.watches.watch import ResourceSpec
@@ -66,10 +72,15 @@ class WorkloadCluster(WorkloadCaches):
             connection,
             user_agent=user_agent,
             max_response=MAX_WORKLOAD_RESPONSE,
+            max_page=MAX_WORKLOAD_PAGE,
             cpu=self.cpu,
+            reading=MemoryShare(budgets.reading, key.namespace),
         )
         self.csrs: Cache[Csr] = Cache(
-            "CertificateSigningRequests", budget=budgets.memory, tenant=key.namespace
+            "CertificateSigningRequests",
+            unreadable=UNREADABLE["CertificateSigningRequests"],
+            budget=budgets.memory,
+            tenant=key.namespace,
         )
         self.writer = CsrClient(self._api)
         self.credentials = CredentialListClient(self._api)
@@ -77,7 +88,7 @@ class WorkloadCluster(WorkloadCaches):
         self.node_taints = NodeTaintClient(self._api)
         self.stopped = Event()
         """Set once this cluster is closed."""
-        self._starter = WatchThreads(self._api, line, tenant=key.namespace, reading=budgets.reading)
+        self._starter = WatchThreads(self._api, line)
         self._watches: list[Watch] = []
         self.maintenance_due = Event()
         """Set when maintenance must not wait for its next round."""

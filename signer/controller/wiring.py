@@ -3,6 +3,7 @@
 import random
 import secrets
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from hashlib import sha256
 from threading import Event
@@ -54,6 +55,7 @@ from signer.kube.events import EventRecorder
 from signer.kube.leases import LeaseClient
 from signer.kube.secrets import SecretClient
 from signer.kube.transport.client import ApiClient
+from signer.kube.unreadable import UnreadableObject
 from signer.logs import LogWriter
 from signer.model import ClaimStore, ClusterKey, EndorsementKeyObject
 from signer.platforms.queries import PlatformQueries
@@ -185,9 +187,18 @@ class ControllerParts:
                 opted_in_signers=self.clusters.opted_in_signers,
                 problem=self._problem,
                 credential_expiry=self.clusters.credential_expiry,
+                unreadable=self._unreadable_objects,
             ),
             now=_now,
         )
+
+    def _unreadable_objects(self) -> Iterator[UnreadableObject]:
+        """Yield the objects of all API servers that cannot be read."""
+        for plural, each in self.management.unreadable():
+            yield UnreadableObject(each.key.rpartition("/")[0], "", plural, each)
+        for workload in self.clusters.open_clusters():
+            for plural, each in workload.unreadable():
+                yield UnreadableObject(workload.key.namespace, str(workload.key), plural, each)
 
     def _make_maintenance(self) -> WorkloadMaintenance:
         return WorkloadMaintenance(
@@ -340,6 +351,7 @@ class ControllerParts:
             clock_skew=lambda: self.clock_skew.seconds,
             lost_lines=self._log.lost,
             waits=self.waits.seconds,
+            unreadable=lambda: self.reports.unreadable.counts,
         )
         app = build_app(
             registry,

@@ -114,7 +114,7 @@ def server(request: pytest.FixtureRequest, fleet: Fleet) -> Iterator[Server]:
     fleet.management.create_namespace(namespace)
     connection = parse_kubeconfig(fleet.management.admin_config.read_bytes())
     api = ApiClient("management", connection, user_agent="test")
-    opened = ListWatch(api, tenant="test", interruption=Interruption(), connecting=Lock())
+    opened = ListWatch(api, Interruption(), Lock())
     yield Server(api=api, stream=opened, fleet=fleet, namespace=namespace)
     api.close()
 

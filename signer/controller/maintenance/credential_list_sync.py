@@ -77,9 +77,11 @@ class CredentialListSync:
         node: AttestedNodeObject | None,
     ) -> bool:
         """Return whether a node has neither a Node nor a Machine. A lost claim names no Machine."""
-        if not workload.nodes.has_synced or workload.nodes.get(name) is not None:
+        if not workload.nodes.has_synced:
             return False
         try:
+            if workload.nodes.get(name) is not None:
+                return False
             workload.nodes.require_complete(workload.key.namespace)
             self._management.require_complete(workload.key.namespace)
         except ApiServerUnavailable:

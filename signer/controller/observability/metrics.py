@@ -90,6 +90,7 @@ def build_registry(  # noqa: PLR0913 - the sources of all metrics
     clock_skew: Callable[[], float] = float,
     lost_lines: Callable[[], Mapping[str, int]] = dict,
     waits: Callable[[], Mapping[str, float]] = dict,
+    unreadable: Callable[[], Mapping[tuple[str, str, str], int]] = dict,
 ) -> CollectorRegistry:
     """Return the registry of all metrics of the signer, without those of the Python process."""
     # A series with the time of creation would double the number of series and shows nothing.
@@ -107,6 +108,7 @@ def build_registry(  # noqa: PLR0913 - the sources of all metrics
         partial(collect_nodes, nodes),
         partial(_lost_lines, lost_lines),
         partial(_waits, waits),
+        partial(_unreadable, unreadable),
     ):
         registry.register(_Collected(collect))
     return registry
@@ -260,6 +262,18 @@ def _replica(
         "By how much the clock of this machine is ahead of the management API server's.",
         value=clock_skew(),
     )
+
+
+def _unreadable(counts: Callable[[], Mapping[tuple[str, str, str], int]]) -> Iterator[Metric]:
+    """Yield how many objects cannot be read, where they are most."""
+    objects = GaugeMetricFamily(
+        f"{_PREFIX}_unreadable_objects",
+        "Objects of a namespace, or of a Cluster's workload cluster, that cannot be read.",
+        labels=("namespace", "cluster", "objects"),
+    )
+    for labels, count in nlargest(_MAX_TENANTS, counts().items(), key=lambda pair: pair[1]):
+        objects.add_metric(labels, count)
+    yield objects
 
 
 def _lost_lines(lost: Callable[[], Mapping[str, int]]) -> Iterator[Metric]:

@@ -20,6 +20,7 @@ from signer.controller.reports.key_request_writer import KeyRequests
 from signer.controller.reports.machine_reports import MachineReports
 from signer.controller.reports.policy_status import PolicyStatuses
 from signer.controller.reports.refusal_writer import RefusalWriter
+from signer.controller.reports.unreadable_objects import UnreadableReporter
 from signer.inventory.cluster_api.machine_status import MachineStatusClient
 from signer.inventory.custom_resources.claim_store import KubeClaimStore
 from signer.inventory.custom_resources.key_request_object import KeyRequestClient
@@ -52,6 +53,9 @@ class Reports:
             now=now,
             monotonic=time.monotonic,
         )
+        self.unreadable = UnreadableReporter(
+            connections.unreadable, EventRecorder(api), now=now, monotonic=time.monotonic
+        )
         self.machines = MachineReports(MachineStatusClient(api), now=now, monotonic=time.monotonic)
         self.refusals = RefusalWriter(KubeClaimStore(api), monotonic=time.monotonic)
         self.nodes: CountsByCluster = {}
@@ -76,6 +80,7 @@ class Reports:
                 self._derive_at = time.monotonic() + _DERIVE_SECONDS
                 run_logged(self._enqueue_conditions, "report of attested nodes")
         run_logged(self.machines.flush, "report on the Machines")
+        run_logged(self.unreadable.update, "report of unreadable objects")
         if management.has_synced() and management.key_requests.has_synced:
             run_logged(self.key_requests.sync, "requests of endorsement keys")
         if management.clusters.has_synced and self._policies.active.bundles is not None:

@@ -8,6 +8,7 @@ from typing import Final
 
 from signer.fairness.compute_line import thread_clock
 from signer.fairness.cpu_budget import CpuShare
+from signer.fairness.memory_budget import HeldBytes, MemoryShare
 from signer.kube.transport.http_connection import HttpConnection, Limits, Server
 from signer.kube.transport.http_messages import HttpAnswer, HttpRequest
 from signer.kube.transport.server_name import server_name
@@ -25,35 +26,44 @@ class ConnectionPool:
         self,
         server: Server,
         cpu: CpuShare | None,
+        reading: MemoryShare | None,
         *,
-        max_content: int,
         answer_seconds: float,
     ) -> None:
-        """Read at most `max_content` bytes of an answer.
+        """Limit the CPU time of reading by `cpu`, and the bytes that are being read by `reading`.
 
         To connect, to send the request and to read the answer may take `answer_seconds` together.
-        `cpu` limits the CPU time of reading.
         """
         self._server = server
         self._name = server_name(server.host, server.port)
         self._cpu = cpu
-        self._max_content = max_content
+        self._reading = reading
         self._answer_seconds = answer_seconds
         self._lock = Lock()
         self._idle: list[HttpConnection] = []
         self._used_at = time.monotonic()
         self._closed = False
 
-    def exchange(self, request: HttpRequest) -> HttpAnswer:
+    def exchange(self, request: HttpRequest, max_content: int) -> HttpAnswer:
         """Send a request; return the answer. A redirect is an answer.
 
-        Raises `OSError`, `h11.ProtocolError` or `ContentTooLarge`.
+        Raises `OSError`, `h11.ProtocolError`, `ContentTooLarge`, and `ApiServerUnavailable`: the
+        tenant reads too much at the same time.
         """
         limits = Limits(until=thread_clock() + self._answer_seconds)
-        with self.lend(self.take() or self.connect(limits), limits) as connection:
-            head = connection.request(request)
-            content = connection.content(self._max_content)
+        held = self.hold()
+        try:
+            with self.lend(self.take() or self.connect(limits), limits) as connection:
+                head = connection.request(request)
+                content = connection.content(max_content, held)
+        finally:
+            if held is not None:
+                held.resize(0)
         return HttpAnswer(head.status_code, content, dict(head.headers))
+
+    def hold(self) -> HeldBytes | None:
+        """Return a holder of the bytes of one answer; `None` where no budget counts them."""
+        return None if self._reading is None else self._reading.hold()
 
     def take(self) -> HttpConnection | None:
         """Return the idle connection that was used last, `None` if there is none."""

@@ -20,9 +20,10 @@ import h11
 
 from signer.fairness.compute_line import sleep, thread_clock, waiting
 from signer.fairness.cpu_budget import CpuShare
+from signer.fairness.memory_budget import HeldBytes
 from signer.kube.transport.endpoint import CONNECT_SECONDS, MAX_ADDRESSES, SOCKET_OPTIONS
 from signer.kube.transport.http_messages import PIECE, HttpMessages, HttpRequest
-from signer.kube.transport.tls import DeadlineExceeded
+from signer.kube.transport.tls import ContentTooSlow, DeadlineExceeded
 
 T = TypeVar("T")
 
@@ -106,18 +107,24 @@ class HttpConnection:
         event = self._next_event()
         return bytes(event.data) if isinstance(event, h11.Data) else None
 
-    def content(self, max_size: int, hold: Callable[[int], None] = lambda _: None) -> bytes:
-        """Return the whole content; call `hold` with its size as it grows.
+    def content(self, max_size: int, held: HeldBytes | None) -> bytes:
+        """Return the whole content; count it in `held` as it grows.
 
-        Raises `ContentTooLarge`.
+        Raises `ContentTooLarge`, and `ContentTooSlow` if it had begun at the end of its time.
         """
         content = bytearray()
-        while (chunk := self.next_chunk()) is not None:
-            content += chunk
-            if len(content) > max_size:
-                raise ContentTooLarge
-            hold(len(content))
-            del chunk  # not kept while the next one is awaited
+        try:
+            while (chunk := self.next_chunk()) is not None:
+                content += chunk
+                if len(content) > max_size:
+                    raise ContentTooLarge
+                if held is not None:
+                    held.require(len(content))
+                del chunk  # not kept while the next one is awaited
+        except TimeoutError as error:
+            if not content:
+                raise
+            raise ContentTooSlow(*error.args) from error
         return bytes(content)
 
     @property

@@ -15,8 +15,14 @@ import h11
 
 from common.errors import ApiServerUnavailable
 from signer.fairness.compute_line import thread_clock, waiting
-from signer.fairness.memory_budget import HeldBytes, MemoryBudget
-from signer.kube.transport.client import ApiClient, Expired, PageTooLarge, Response
+from signer.kube.transport.client import (
+    MAX_WORKLOAD_RESPONSE,
+    ApiClient,
+    Expired,
+    PageTooLarge,
+    Response,
+    asks_for_several,
+)
 from signer.kube.transport.endpoint import ANSWER_SECONDS, invalid_request, unreachable
 from signer.kube.transport.http_connection import (
     ContentTooLarge,
@@ -26,9 +32,10 @@ from signer.kube.transport.http_connection import (
 )
 from signer.kube.transport.http_messages import HttpRequest
 from signer.kube.transport.interruption import Interruption
+from signer.kube.transport.tls import ContentTooSlow
 
-_MAX_EVENT: Final = 4 << 20
-"""Bytes of one watch event: one object of etcd's 1.5 MiB, its base64 and escapes."""
+_MAX_EVENT: Final = MAX_WORKLOAD_RESPONSE
+"""Bytes of one watch event: it has one object."""
 _SILENCE_SECONDS: Final = 100.0
 """For the next byte of a watch. Bookmarks come about each minute; after a longer silence the server
 hangs, or the watch can be started again at little cost."""
@@ -39,27 +46,17 @@ _WATCH_SECONDS: Final = 400.0
 class ListWatch:
     """Lists and watches of one collection; all methods are for one thread."""
 
-    def __init__(
-        self,
-        api: ApiClient,
-        *,
-        tenant: str,
-        interruption: Interruption,
-        connecting: Lock,
-        reading: MemoryBudget | None = None,
-    ) -> None:
+    def __init__(self, api: ApiClient, interruption: Interruption, connecting: Lock) -> None:
         """Read from the server of `api` within its limits, until `interruption`.
 
-        What is being read counts for `tenant` in `reading`. `connecting` is held while a connection
-        is set up: a TLS handshake needs more memory than an idle connection, and the threads of one
-        server need not begin at the same moment.
+        `connecting` is held while a connection is set up: a TLS handshake needs more memory than an
+        idle connection, and the threads of one server need not begin at the same moment.
         """
         self.name = api.name
         self._api = api
-        self._tenant = tenant
         self._interruption = interruption
         self._connecting = connecting
-        self._held = None if reading is None else HeldBytes(reading, tenant)
+        self._held = api.connections.hold()
 
     def get_page(self, path: str, query: Mapping[str, str]) -> Response:
         """Read one page of a list.
@@ -67,7 +64,13 @@ class ListWatch:
         Raises `Expired` for 410, `PageTooLarge`, and `ApiServerUnavailable` for any other failure.
         """
         with self._answer(path, query, whole=ANSWER_SECONDS) as connection:
-            return Response(status=HTTPStatus.OK, content=self._content(connection))
+            try:
+                content = self._content(connection, self._api.max_answer(query))
+            except ContentTooSlow as error:
+                if not asks_for_several(query):
+                    raise
+                raise PageTooLarge from error
+            return Response(status=HTTPStatus.OK, content=content)
 
     def watch(self, path: str, query: Mapping[str, str]) -> Generator[bytes, None, None]:
         """Yield the events of a watch, one JSON text each, until the server ends it.
@@ -104,12 +107,8 @@ class ListWatch:
 
         A server may send all but the end of each of them, for as long as a watch lasts.
         """
-        if self._held is not None and not self._held.resize(size):
-            self._held.resize(0)
-            raise ApiServerUnavailable(
-                f"what the API servers of namespace {self._tenant} send at the same time exceeds"
-                " its memory budget"
-            )
+        if self._held is not None:
+            self._held.require(size)
 
     @contextlib.contextmanager
     def _answer(
@@ -129,6 +128,9 @@ class ListWatch:
                 yield connection
         except h11.LocalProtocolError as error:
             raise invalid_request() from error
+        except ApiServerUnavailable:
+            self._hold(0)
+            raise
         except (OSError, h11.RemoteProtocolError, ValueError) as error:
             self._hold(0)
             self._interruption.check()
@@ -149,14 +151,14 @@ class ListWatch:
         if status == HTTPStatus.OK:
             return
         try:
-            content = self._content(connection)
+            content = self._content(connection, self._api.max_answer({}))
         except PageTooLarge as error:
             raise ApiServerUnavailable("the API server's answer is too large") from error
         raise self._api.endpoint.unexpected_status(f"GET {path}", status, content)
 
-    def _content(self, connection: HttpConnection) -> bytes:
+    def _content(self, connection: HttpConnection, max_size: int) -> bytes:
         try:
-            return connection.content(self._api.max_response, self._hold)
+            return connection.content(max_size, self._held)
         except ContentTooLarge as error:
             raise PageTooLarge from error
 

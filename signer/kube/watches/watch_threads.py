@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 from signer.fairness.compute_line import ComputeLine
 from signer.fairness.cpu_budget import CpuBudget
-from signer.fairness.memory_budget import MemoryBudget
 from signer.kube.transport.client import ApiClient
 from signer.kube.transport.interruption import Interruption
 from signer.kube.transport.list_watch import ListWatch
@@ -39,41 +38,30 @@ class Watch:
 
 
 class WatchThreads:
-    """Starts watches of one API server, for one tenant."""
+    """Starts watches of one API server."""
 
-    def __init__(  # noqa: PLR0913 - the last three are options
+    def __init__(
         self,
         api: ApiClient,
         line: ComputeLine,
         *,
-        tenant: str,
         cpu: CpuBudget | None = None,
-        reading: MemoryBudget | None = None,
         interrupted: Callable[[], None] = lambda: None,
     ) -> None:
         """Compute in the order of `line`; let each namespace pay for its objects in `cpu`.
 
-        What is being read counts for `tenant` in `reading`.
         Call `interrupted` when a connection was lost.
         """
         self._api = api
         self._line = line
-        self._tenant = tenant
         self._cpu = cpu
-        self._reading = reading
         self._interrupted = interrupted
         self._connecting = Lock()
 
     def start(self, resource: ResourceSpec[V], cache: Cache[V]) -> Watch:
         """Keep a cache equal to a collection. Raises `RuntimeError` if no thread can be started."""
         interruption = Interruption()
-        source = ListWatch(
-            self._api,
-            tenant=self._tenant,
-            interruption=interruption,
-            connecting=self._connecting,
-            reading=self._reading,
-        )
+        source = ListWatch(self._api, interruption, self._connecting)
         reflector = Reflector(
             source,
             resource,

@@ -19,7 +19,7 @@ import pytest
 from common.errors import ApiServerUnavailable
 from signer.fairness.compute_line import ComputeLine
 from signer.fairness.cpu_budget import CpuBudget, CpuShare
-from signer.fairness.memory_budget import MemoryBudget
+from signer.fairness.memory_budget import MemoryBudget, MemoryShare
 from signer.kube.transport import list_watch
 from signer.kube.transport.client import ApiClient
 from signer.kube.transport.http_connection import HttpConnection, Server
@@ -42,14 +42,16 @@ def open_stream(
     connecting: "Lock | None" = None,
     reading: MemoryBudget | None = None,
 ) -> ListWatch:
-    api = ApiClient("fake", described, user_agent="test", max_response=MAX_RESPONSE, cpu=cpu)
-    return ListWatch(
-        api,
-        tenant="team-a",
-        interruption=interruption or Interruption(),
-        connecting=connecting or Lock(),
-        reading=reading,
+    share = None if reading is None else MemoryShare(reading, "team-a")
+    api = ApiClient(
+        "fake",
+        described,
+        user_agent="test",
+        max_response=MAX_RESPONSE,
+        cpu=cpu,
+        reading=share,
     )
+    return ListWatch(api, interruption or Interruption(), connecting or Lock())
 
 
 def close(opened: ListWatch) -> None:
