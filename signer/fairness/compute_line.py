@@ -58,7 +58,7 @@ class ComputeLine:
     def is_moving(self) -> bool:
         """Return whether no thread keeps its place for too long."""
         with self._lock:
-            oldest = min(self._turns.values(), default=None)
+            oldest = min(tuple(self._turns.values()), default=None)
         return oldest is None or time.monotonic() - oldest < MAX_TURN_SECONDS
 
     def take(self) -> None:

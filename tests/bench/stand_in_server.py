@@ -70,6 +70,11 @@ class Server:
         """Return the number of watches that are open now."""
         return sum(not transport.is_closing() for _, transport in self._watchers)
 
+    def cut(self) -> None:
+        """End the connection of every watch."""
+        for _, transport in self._watchers:
+            transport.abort()
+
     def send_bookmarks(self) -> None:
         """Send a bookmark to every watch, as an API server does about each minute."""
         version = str(self.cluster.version)
