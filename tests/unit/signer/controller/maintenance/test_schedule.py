@@ -145,3 +145,15 @@ def test_round_that_has_not_ended_is_not_started_again() -> None:
         schedule.sync([workload])
         at.seconds += 1
     assert len(at.line.submitted) == 1
+
+
+def test_cluster_that_was_never_read_gets_no_round() -> None:
+    """At a start, the rounds of 30 dead Clusters of 300 held all threads for 100 s."""
+    at, workload = Landscape(), Workload()
+    workload.has_answered = False
+    schedule = at.schedule()
+    at.pass_seconds(schedule, 10, workload)
+    assert at.rounds == []
+    workload.has_answered = True
+    at.pass_seconds(schedule, 1, workload)
+    assert at.rounds == [(10, True)]

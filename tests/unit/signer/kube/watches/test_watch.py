@@ -266,6 +266,30 @@ def test_restore_that_the_versions_do_not_show_ends_the_watch_and_lists_everythi
     assert [query.get("resourceVersion") for query in server.queries] == [None, "100", None, "101"]
 
 
+def test_list_that_began_before_a_restore_makes_nothing_readable() -> None:
+    """Its thread ends the list, while another one has noticed the restore."""
+    readable: list[bool] = []
+
+    class Restored(Server):
+        def yield_cpu(self) -> None:
+            if not self.turns:
+                reflector.list_again()
+            self.turns += 1
+
+        def watch(self, path: str, query: Mapping[str, str]) -> Generator[bytes, None, None]:
+            readable.append(cache.has_synced)
+            self.interruption.check()
+            yield from super().watch(path, query)
+
+    before = [thing(str(n), 1, "old") for n in range(watch._VALUES_PER_TURN)]
+    server = Restored([page(100, *before), page(101, thing("b", 8, "new"))], [])
+    cache: Cache[str] = Cache("things")
+    reflector = reflector_of(server, THINGS, cache)
+    reflector.run()
+    assert readable == [False, True]
+    assert cache.all() == ("new",)
+
+
 def test_second_restore_before_the_list_does_not_end_the_reflector() -> None:
     """It ended for good, and no request was decided until the process started again."""
     server = Hanging([page(100), page(101)], [[]])
