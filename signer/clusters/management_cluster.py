@@ -178,17 +178,14 @@ class ManagementCluster(ManagementCaches):
         """Return the AttestedNodes that name an EndorsementKey, and whose Machine may exist.
 
         The caches lack objects of a namespace that exceeds its budgets. Such a namespace must not
-        hide a node, so the API server is asked then. Raises `ApiServerUnavailable`, also for one
-        that cannot be read: it may be a node.
+        hide a node, so the API server is asked then. Raises `ApiServerUnavailable`.
         """
         if all(c.is_complete for c in (self.clusters, self.machines, self.pools, self.nodes)):
             return super().attested_nodes_with_key(key_name)
         path = ATTESTED_NODES.collection_path(self.namespace)
         selector = {"fieldSelector": f"spec.endorsementKey={key_name}"}
         return tuple(
-            list_objects(
-                self._api, path, read_attested_node, query=selector, max_objects=_MAX_WITH_KEY
-            )
+            list_objects(self._api, path, _readable, query=selector, max_objects=_MAX_WITH_KEY)
         )
 
     def unreadable(self) -> Iterator[tuple[str, Unreadable]]:
@@ -290,3 +287,11 @@ def _before_and_after(changed: Callable[[V], None]) -> EventHandler[V]:
                 changed(value)
 
     return handler
+
+
+def _readable(source: Source) -> AttestedNodeObject | None:
+    """Return an AttestedNode, `None` for one that cannot be read: it names no key."""
+    try:
+        return read_attested_node(source)
+    except ValueError:
+        return None

@@ -12,8 +12,8 @@ import pytest
 from common.errors import ApiServerUnavailable
 from signer.fairness.memory_budget import MemoryBudget
 from signer.kube import pages
-from signer.kube.decode import Fields, Json, Source, decode, read_as
-from signer.kube.pages import Page
+from signer.kube.decode import Fields, Json, Source, decode
+from signer.kube.pages import read_page
 from signer.kube.transport.client import Expired, PageTooLarge, Response
 from signer.kube.transport.interruption import Interrupted, Interruption
 from signer.kube.watches import outage, watch
@@ -490,7 +490,7 @@ def test_list_of_many_tiny_items_is_refused_before_they_take_memory() -> None:
     response = Response(status=200, content=content)
     tracemalloc.start()
     with pytest.raises(ApiServerUnavailable, match="answer cannot be read"):
-        response.read(read_as(Page))
+        response.read(read_page)
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert used < 1 << 20
