@@ -132,7 +132,9 @@ class WorkloadCluster(WorkloadCaches):
     def has_answered(self) -> bool:
         """Return whether the API server has answered the list of a collection, or refused it."""
         caches = (self.csrs, self.nodes, self.bindings)
-        return any(cache.has_synced for cache in caches) or self.failure is not None
+        failures = [watch.reflector.failure for watch in self._watches]
+        answered = any(failure is not None and failure.status != 0 for failure in failures)
+        return answered or any(cache.has_synced for cache in caches)
 
     @property
     def is_unreachable(self) -> bool:

@@ -77,7 +77,7 @@ def silent_clusters(fleet: Fleet) -> Iterator[None]:
 
 def program(directory: Path) -> Path:
     """Return a program that runs the signer with this name server alone."""
-    resolver, path = directory / "resolv.conf", directory / "signer"
+    resolver, path = directory / "resolv.conf", directory / "resolving-signer"
     resolver.write_text(f"nameserver {ADDRESS[0]}\noptions timeout:30 attempts:5\n")
     mount = f"mount --bind {shlex.quote(str(resolver))} /etc/resolv.conf"
     run = f'{mount} && exec {shlex.quote(str(SIGNER))} "$@"'
