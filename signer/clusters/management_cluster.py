@@ -42,7 +42,6 @@ from signer.inventory.kinds import (
 )
 from signer.kube.decode import Source
 from signer.kube.discovery import find_resource
-from signer.kube.pages import list_objects
 from signer.kube.resources import Kind, Resource
 from signer.kube.transport.client import ApiClient
 from signer.kube.transport.event_loop import EventLoop
@@ -62,8 +61,6 @@ NotifyFunc = Callable[[ClusterKey | None, str | None], None]
 
 _PAGE_SIZE: Final = 500
 """Objects of one answer; a page that exceeds the size limit is read again with fewer."""
-_MAX_WITH_KEY: Final = 100
-"""AttestedNodes that may name one key. Two are unusual already."""
 _DISCOVERY_THREADS: Final = 4
 """They read where the API server keeps its kinds, before each list."""
 
@@ -192,19 +189,17 @@ class ManagementCluster(ManagementCaches):
         """
         return self._infrastructure.get(reference)
 
-    def attested_nodes_with_key(self, key_name: str) -> Sequence[AttestedNodeObject]:
+    def attested_nodes_with_key(self, key_name: str) -> Sequence[AttestedNodeObject] | None:
         """Return the AttestedNodes that name an EndorsementKey, and whose Machine may exist.
 
-        The caches lack objects of a namespace that exceeds its budgets. Such a namespace must not
-        hide a node, so the API server is asked then. Raises `ApiServerUnavailable`.
+        `None` if the caches lack objects: those of other namespaces than the watched one, or of a
+        namespace that exceeds its budgets. They must not hide a node. Raises
+        `ApiServerUnavailable`.
         """
-        if all(c.is_complete for c in (self.clusters, self.machines, self.pools, self.nodes)):
-            return super().attested_nodes_with_key(key_name)
-        path = ATTESTED_NODES.collection_path(self.namespace)
-        selector = {"fieldSelector": f"spec.endorsementKey={key_name}"}
-        return tuple(
-            list_objects(self._api, path, _readable, query=selector, max_objects=_MAX_WITH_KEY)
-        )
+        caches = (self.clusters, self.machines, self.pools, self.nodes)
+        if self.namespace or not all(cache.is_complete for cache in caches):
+            return None
+        return super().attested_nodes_with_key(key_name)
 
     def require_complete(self, namespace: str) -> None:
         """Raise `ApiServerUnavailable` while the caches may lack what the API server has."""
@@ -308,11 +303,3 @@ def _before_and_after(changed: Callable[[V], None]) -> EventHandler[V]:
                 changed(value)
 
     return handler
-
-
-def _readable(source: Source) -> AttestedNodeObject | None:
-    """Return an AttestedNode, `None` for one that cannot be read: it names no key."""
-    try:
-        return read_attested_node(source)
-    except ValueError:
-        return None

@@ -23,6 +23,7 @@ from signer.controller.maintenance.housekeeping import (
 from signer.controller.maintenance.node_sync import plan_label_changes, plan_taint_changes
 from signer.controller.policies.active import ActivePolicies
 from signer.controller.reconcile.authorities import ClusterAuthorities
+from signer.controller.steps import Step, Steps
 from signer.errors import AutoApproveBindingPresent
 from signer.fairness.outbox import Outbox, Write
 from signer.inventory.cached_inventory import CachedInventory
@@ -40,6 +41,7 @@ class WorkloadRounds:
 
     def __init__(  # noqa: PLR0913 - all that a round reads and writes
         self,
+        steps: Steps,
         management: ManagementCluster,
         policies: ActivePolicies,
         authorities: ClusterAuthorities,
@@ -49,6 +51,7 @@ class WorkloadRounds:
         events: EventRecorder,
         now: Callable[[], datetime],
     ) -> None:
+        self._steps = steps
         self._bindings = bindings
         self._management = management
         self._policies = policies
@@ -73,23 +76,24 @@ class WorkloadRounds:
         A step that fails does not stop the others: an object that cannot be read must not keep a
         ban from taking effect.
         """
-        key, may_sign = workload.key, False
+        steps, key, may_sign = self._steps, workload.key, False
         if full:
             # First: neither a flood of requests nor the API server may prevent the alarm.
-            may_sign = self._verify_authority(workload)
-        steps = (
-            (self._sync_credential_list, "credential list"),
-            *([(_read_hosts, "addresses of the API server")] if full else ()),
-            (self._maintain_bindings, "bindings"),
-            (self._delete_expired_offers, "expired offers"),
+            verify = partial(self._verify_authority, workload)
+            may_sign = steps.call(Step.VERIFY_AUTHORITY, verify) or False
+        required = (
+            (Step.SYNC_CREDENTIAL_LIST, self._sync_credential_list),
+            *([(Step.READ_HOSTS, _read_hosts)] if full else ()),
+            (Step.REMOVE_BINDINGS, self._maintain_bindings),
+            (Step.DELETE_EXPIRED_OFFERS, self._delete_expired_offers),
         )
         results = [
-            run_logged(partial(self._report_forbidden, workload, step), name, key)
-            for step, name in steps
+            steps.run(step, partial(self._report_forbidden, workload, function), key)
+            for step, function in required
         ]
         # The cluster is served without its labels and taints, too.
-        run_logged(partial(self._sync_node_labels, workload), "labels of Nodes", key)
-        run_logged(partial(self._sync_node_taints, workload), "taints of Nodes", key)
+        steps.run(Step.SYNC_NODE_LABELS, partial(self._sync_node_labels, workload), key)
+        steps.run(Step.SYNC_NODE_TAINTS, partial(self._sync_node_taints, workload), key)
         if may_sign and all(results):
             self._problems.pop(workload, None)
         return all(results) and workload not in self._problems

@@ -141,17 +141,25 @@ def _queue(queue_state: Callable[[], QueueState]) -> Iterator[Metric]:
         busy.add_metric((namespace,), workers)
     breakers = GaugeMetricFamily(
         f"{_PREFIX}_circuit_breaker_open",
-        "1 while the API server of a cluster is so slow that it gets one worker at most.",
+        "1 while the API server of a cluster does not answer, so that it gets one worker at most.",
         labels=("namespace", "cluster"),
     )
     for key in sorted(state.open_breakers, key=_cluster_labels)[:_MAX_TENANTS]:
         breakers.add_metric(_cluster_labels(key), 1.0)
+    slow = GaugeMetricFamily(
+        f"{_PREFIX}_slow_call_seconds",
+        "How long calls to a cluster's API server take, where it gets fewer workers for that.",
+        labels=("namespace", "cluster"),
+    )
+    slowest = nlargest(_MAX_TENANTS, state.slow_clusters.items(), key=lambda pair: pair[1])
+    for key, seconds in slowest:
+        slow.add_metric(_cluster_labels(key), seconds)
     depth = GaugeMetricFamily(
         f"{_PREFIX}_queue_depth",
         "Requests that are ready and wait for a worker.",
         value=state.ready,
     )
-    yield from (pending, busy, breakers, depth)
+    yield from (pending, busy, breakers, slow, depth)
 
 
 def _budget(budget: MemoryBudget) -> Iterator[Metric]:

@@ -1,6 +1,11 @@
 """The parts of the controller, connected as in the signer."""
 
+import math
+import time
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from functools import partial
 from http import HTTPStatus
 from threading import Event
 
@@ -15,6 +20,8 @@ from signer.controller.maintenance.workload_rounds import WorkloadRounds
 from signer.controller.queue.fair_queue import Item
 from signer.controller.queue.workqueue import DONE
 from signer.controller.replicas import Replicas
+from signer.controller.steps import Steps
+from signer.controller.threads import MAX_SILENCE_SECONDS
 from signer.controller.wiring import ControllerParts
 from signer.errors import AuthorityShared
 from signer.kube.watches import cache
@@ -45,6 +52,7 @@ def rounds(workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch) -> Worklo
     monkeypatch.setattr(made._authorities, "authority", lambda _: None)
     monkeypatch.setattr(made._policies, "policy_of", lambda _: policy)
     monkeypatch.setattr(made._credential_lists, "sync", lambda _: ())
+    monkeypatch.setattr(made, "_steps", Steps(lambda: True))
     made.add(workload)
     return made
 
@@ -226,6 +234,68 @@ def test_forbidden_deletions_of_offers_are_one_problem(
     )
 
 
+COMPARING = [
+    "_maintain_bindings",
+    "delete_expired_offers",
+    "_sync_node_labels",
+    "_sync_node_taints",
+]
+"""What a round of a workload cluster does by the clock of this machine."""
+OTHERS = ["_verify_authority", "read_hosts", "_sync_credential_list"]
+
+
+@pytest.mark.parametrize(
+    ("ahead", "done"),
+    [(0, {*COMPARING, *OTHERS}), (1200, {*OTHERS}), (None, {*OTHERS})],
+    ids=["right clock", "20 minutes ahead", "before the clock was compared"],
+)
+def test_a_round_does_not_compare_times_before_the_clock_is_trusted(
+    workload: WorkloadCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    ahead: int | None,
+    done: set[str],
+) -> None:
+    """A signer whose clock was ahead deleted the offers of nodes that waited for it."""
+    components, seen = make_components(workload), set[str]()
+    made, policy = (
+        components._rounds,
+        Policy(name="any", renewals=RenewalRules(publish_credentials=True)),
+    )
+    places = {"delete_expired_offers": workload_rounds, "read_hosts": workload}
+    for name in (*COMPARING, *OTHERS):
+        monkeypatch.setattr(places.get(name, made), name, partial(note, seen, name))
+    monkeypatch.setattr(made._policies, "policy_of", lambda _: policy)
+    workload.csrs.replace({})
+    workload.bindings.replace({})
+    if ahead is not None:
+        compare_clock(components, ahead)
+    made.add(workload)
+    made.maintain(workload, full=True)
+    assert seen == done
+
+
+def compare_clock(components: ControllerParts, ahead: int) -> None:
+    now = datetime.now(UTC)
+    date = format_datetime(now - timedelta(seconds=ahead), usegmt=True).encode()
+    components.clock_skew.observe(date, now, now)
+
+
+def test_a_replica_is_not_ready_three_minutes_after_the_last_successful_request(
+    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    components, now = make_components(workload), time.monotonic()
+    monkeypatch.setattr(components.health, "is_good", lambda: True)
+    monkeypatch.setattr(components.management, "has_synced_once", lambda: True)
+    compare_clock(components, 0)
+    assert components._can_serve()
+    monkeypatch.setattr("time.monotonic", lambda: now + MAX_SILENCE_SECONDS + 1)
+    assert not components._can_serve()
+
+
+def note(seen: set[str], name: str, *_: object) -> None:
+    seen.add(name)
+
+
 def test_replicas_share_only_with_the_same_policies_and_infrastructure_groups(
     workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,7 +317,7 @@ def test_the_circuit_breaker_of_a_closed_cluster_is_reset(
         components.queue.add(Item(cluster=HOME, requester="r", name=str(n)))
         item = components.queue.get()
         assert item is not None
-        components.queue.done(item, DONE, slow=True)
+        components.queue.done(item, DONE, seconds=math.inf)
     assert components.queue.state().open_breakers == {HOME}
     monkeypatch.setattr(workload, "read_hosts", lambda: None)
     components.maintenance.sync([workload])
