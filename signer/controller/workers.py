@@ -172,7 +172,7 @@ class CsrWorkers:
         if csr is None:
             forget = partial(self._reconciler.forget_unreleased, item.name, context)
             workload.cpu.call(forget, free=_FREE_CPU)
-            return DONE, writer.slow
+            return DONE, writer.seconds
         if _item(item.cluster, csr) != item or state.handled.includes(csr):
             return DONE, None
         pause = state.pauses.remaining(csr, self._monotonic())
