@@ -62,6 +62,7 @@ class FakeStream:
 
     def watch(self, path: str, query: Mapping[str, str]) -> Generator[bytes, None, None]:
         cluster, version = self._client.cluster, query["resourceVersion"]
+        yield b""
         if cluster.expired(version):
             gone = {"kind": "Status", "metadata": {}, "code": HTTPStatus.GONE, "reason": "Expired"}
             yield encoded({"type": "ERROR", "object": gone})

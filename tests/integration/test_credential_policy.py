@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.harness import clocks
-from tests.harness.client import ApiError, Client
+from tests.harness.client import Client
 from tests.harness.documentation import blocks, run_commands
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
@@ -18,14 +18,19 @@ from tests.harness.process import wait_until
 from tests.harness.signer import Signer, of_cluster
 from tests.harness.workload import PACKAGING
 from tests.integration import csrs
-from tests.integration.credentials import client_of, renewed, with_stolen_authority
+from tests.integration.credentials import (
+    ban,
+    client_of,
+    is_refused,
+    renewed,
+    with_stolen_authority,
+)
 from tests.integration.operator_calls import Operator, cluster_of, key_of, register
 from tests.integration.relays import PATIENCE
 from tests.integration.scripted_node import Script
 
 POLICY = str(PACKAGING / "credential-policy.yaml")
 CONFIG_MAP = "/api/v1/namespaces/kube-system/configmaps/node-attestation-credentials"
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
 
 @pytest.fixture(scope="module")
@@ -40,23 +45,6 @@ def strict(fleet: Fleet, signer: Signer) -> Iterator[None]:
     with signer.with_policies(published, of_cluster(fleet.second)):
         yield
     workload.kubectl("delete", "-f", POLICY)
-
-
-def is_refused(client: Client, name: str) -> bool:
-    """Write the lease of a node as its kubelet does; return whether the policy refuses it."""
-    lease: dict[str, Any] = {
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {"name": name},
-        "spec": {"holderIdentity": name, "leaseDurationSeconds": 40},
-    }
-    try:
-        client.apply(f"{LEASES}/{name}", lease)
-    except ApiError as error:
-        if "client certificate is not one of the last" in str(error):
-            return True
-        raise
-    return False
 
 
 def joined(machines: Machines, settings: Mapping[str, object] | None = None) -> tuple[Node, Client]:
@@ -130,13 +118,6 @@ def test_ban_ends_the_certificate_for_writes(fleet: Fleet, machines: Machines) -
     assert not is_refused(client, node.name)
     ban(node, fleet.management.admin)
     wait_until(lambda: is_refused(client, node.name), what="the ban ends it", seconds=120)
-
-
-def ban(node: Node, management: Client) -> None:
-    """Ban the key of a node, as `kubectl attestation ban` does."""
-    key = csrs.claim(node, management)["endorsementKey"]
-    banned = {"reason": "stolen", "by": "test", "since": "2026-11-22T00:00:00Z"}
-    management.patch(f"{csrs.ENDORSEMENT_KEYS}/{key}", {"spec": {"banned": banned}})
 
 
 def alarms(signer: Signer, reason: str) -> list[dict[str, Any]]:

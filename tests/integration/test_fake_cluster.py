@@ -91,6 +91,8 @@ class Server:
         events = []
         with closing(self.stream.watch(path, options)) as lines:
             for line in lines:
+                if not line:
+                    continue
                 event = json.loads(line)
                 events.append((event["type"], event["object"]))
                 if event["object"]["metadata"].get("name") == last:

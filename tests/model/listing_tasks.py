@@ -171,7 +171,7 @@ def _answer(task: Task, api: Replay) -> object:
         ),
         cluster=SimpleNamespace(
             key=_CLUSTER,
-            withheld=SimpleNamespace(get_or_sign=lambda *_: withheld),
+            withheld=SimpleNamespace(get_or_sign=lambda *_: withheld, note_release=nothing),
             credentials=api,
             csrs=api,
         ),

@@ -72,7 +72,7 @@ FAMILIES: dict[str, Callable[[ReconcilerFixture], str]] = {
     "[Waiting](#waiting)": waiting,
     "[Ignored](#ignored)": ignored,
     "[Tried again](#tried-again), `AccessReviewUnavailable`, `AttestedNodeUnreadable`,"
-    " `AuthorityUnavailable` or `ChallengeKeyUnavailable`": without_authority,
+    " `AuthorityUnavailable`, `ChallengeKeyUnavailable` or `PermissionMissing`": without_authority,
     "[Tried again](#tried-again), any other reason": tried_again,
 }
 

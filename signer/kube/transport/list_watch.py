@@ -73,7 +73,7 @@ class ListWatch:
             return Response(status=HTTPStatus.OK, content=content)
 
     def watch(self, path: str, query: Mapping[str, str]) -> Generator[bytes, None, None]:
-        """Yield the events of a watch, one JSON text each, until the server ends it.
+        """Yield `b""` when the server accepts the watch, then its events until its end.
 
         Silence of `_SILENCE_SECONDS` is a normal end. An API server that has had no event of the
         kind sends no bookmark either (k8s.io/apiserver, storage/cacher: dispatchEvents). A server
@@ -89,6 +89,7 @@ class ListWatch:
             self._answer(path, query, _WATCH_SECONDS, _SILENCE_SECONDS) as connection,
             contextlib.suppress(SilenceExceeded),
         ):
+            yield b""
             while (chunk := connection.next_chunk()) is not None:
                 yield from lines.split(chunk)
                 self._hold(len(lines))

@@ -3,8 +3,12 @@
 Its event handlers are called only when a value really changes: a node's heartbeats change nothing
 that is kept. With a budget, a value that exceeds it is not stored, since a workload cluster may be
 hostile and must not cost the other clusters their memory.
+
+A collection that has not been listed, watched or read for a minute is outdated: reading raises
+until it has been listed again.
 """
 
+import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from threading import Lock
@@ -21,6 +25,8 @@ Indexes = Mapping[str, Callable[[V], Iterable[Hashable]]]
 EventHandler = Callable[[str, V | None, V | None], None]
 """Called with a key, its value before and its value now; `None` means no value."""
 
+MAX_FAILING_SECONDS: Final = 60.0
+"""How long values are read while the collection cannot be listed, watched or read."""
 _ENTRY_BYTES: Final = 200
 """Bytes of an entry in the cache (two mappings) or in one index, without its key and value."""
 
@@ -44,7 +50,7 @@ class Cache(Generic[V]):
 
         `unreadable` says what an object means that cannot be read.
         """
-        self._plural = plural
+        self.plural = plural
         self._budget = budget
         self._tenant = tenant
         self._lock = Lock()
@@ -63,6 +69,7 @@ class Cache(Generic[V]):
         self._distrusted = 0
         """How often nothing of what had been listed could be trusted any more."""
         self._closed = False
+        self._failing_since: float | None = None
 
     def add_event_handler(self, handler: EventHandler[V]) -> None:
         """Call `handler` after each change, on the thread of the watches: it must not block."""
@@ -70,17 +77,46 @@ class Cache(Generic[V]):
 
     @property
     def has_synced(self) -> bool:
-        """Return whether the collection has been listed once."""
-        return self._synced
+        """Return whether the collection has been listed once, and is not outdated."""
+        return self._synced and not self.is_outdated
+
+    @property
+    def is_outdated(self) -> bool:
+        """Return whether the collection has failed for too long to decide anything from it."""
+        return self._failing_since is not None and self.failing_seconds > MAX_FAILING_SECONDS
+
+    @property
+    def failing_seconds(self) -> float:
+        """Return since how many seconds it cannot be listed, watched or read; 0 if it can."""
+        since = self._failing_since
+        return 0.0 if since is None else time.monotonic() - since
+
+    def note_failure(self) -> None:
+        """Note that the collection cannot be listed, watched or read now."""
+        if self._failing_since is None:
+            self._failing_since = time.monotonic()
+
+    def note_success(self) -> None:
+        """Note that the values are those of the API server, or become so at once."""
+        self._failing_since = None
+
+    def require_synced(self) -> None:
+        """Raise `ApiServerUnavailable` if no value can be read."""
+        if not self._synced:
+            raise ApiServerUnavailable(f"{self.plural} are not known yet")
+        if self.is_outdated:
+            raise ApiServerUnavailable(
+                f"{self.plural} could not be read from the API server for over a minute"
+            )
 
     def get(self, key: str) -> V | None:
         """Return the value of that key.
 
         Raises `ApiServerUnavailable`, as all reading does, until the collection has been listed,
-        and for an object that cannot be read where its name is undecided.
+        while it is outdated, and for an object that cannot be read where its name is undecided.
         """
         with self._lock:
-            self._require_synced()
+            self.require_synced()
             found = self._unreadable.get(self.tenant_of(key), {}).get(key)
             if found is not None and self._effect in {Effect.KIND, Effect.NAME}:
                 self._raise_unreadable({key: found})
@@ -121,11 +157,6 @@ class Cache(Generic[V]):
             return not self._incomplete and not self._late and not self._unreadable
 
     @property
-    def plural(self) -> str:
-        """Return the plural of the kind."""
-        return self._plural
-
-    @property
     def unreadable(self) -> Sequence[Unreadable]:
         """Return the objects that cannot be read."""
         with self._lock:
@@ -149,11 +180,11 @@ class Cache(Generic[V]):
         with self._lock:
             if tenant in self._incomplete:
                 raise ApiServerUnavailable(
-                    f"{self._plural} of namespace {tenant} exceed its memory budget: delete some"
+                    f"{self.plural} of namespace {tenant} exceed its memory budget: delete some"
                 )
             if tenant in self._late:
                 raise ApiServerUnavailable(
-                    f"{self._plural} of namespace {tenant} exceed its CPU budget: change fewer"
+                    f"{self.plural} of namespace {tenant} exceed its CPU budget: change fewer"
                 )
             if self._effect is Effect.NAMESPACE:
                 self._raise_unreadable(self._unreadable.get(tenant, {}))
@@ -276,12 +307,8 @@ class Cache(Generic[V]):
             for key in (*self._values, *unreadable):
                 self._remove(key)
 
-    def _require_synced(self) -> None:
-        if not self._synced:
-            raise ApiServerUnavailable(f"{self._plural} are not known yet")
-
     def _require_all(self) -> None:
-        self._require_synced()
+        self.require_synced()
         if self._effect is Effect.KIND:
             self._require_readable()
 
@@ -292,7 +319,7 @@ class Cache(Generic[V]):
     def _raise_unreadable(self, objects: Mapping[str, Unreadable]) -> None:
         for key in objects:
             also = f" and {len(objects) - 1} more" if len(objects) > 1 else ""
-            raise ApiServerUnavailable(f"{self._plural}: {key}{also} cannot be read: {_NEXT_STEP}")
+            raise ApiServerUnavailable(f"{self.plural}: {key}{also} cannot be read: {_NEXT_STEP}")
 
     def _insert(self, key: str, value: V) -> bool:
         if self._closed:

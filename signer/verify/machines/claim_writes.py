@@ -18,6 +18,7 @@ from signer.errors import (
 from signer.model import (
     AttestedNodeObject,
     ClaimStore,
+    ClusterKey,
     EndorsementKeyObject,
     Inventory,
     KeyHolder,
@@ -98,6 +99,44 @@ def write_claims(
         except ClaimConflict:
             continue
     raise ClaimConflict("others write the same claims at the same time")
+
+
+def remove_credential(
+    cluster: ClusterKey, node_name: str, credential_id: str, claims: ClaimStore
+) -> None:
+    """Remove the ID of a client certificate that was never released from the claim of its node.
+
+    The last ID stays: a claim without one says that nothing is known of the node's certificates
+    (K4).
+
+    Raises:
+        ClaimConflict: other writers won every attempt.
+        ApiServerUnavailable: from the store.
+
+    """
+    for _ in range(_MAX_ATTEMPTS):
+        try:
+            node = claims.attested_node(cluster, node_name)
+            known = () if node is None else node.credential_ids
+            kept = tuple(known_id for known_id in known if known_id != credential_id)
+            if node is None or kept == known or not kept:
+                return
+            changed = replace(node, credential_ids=kept, last_attested=_next_time(node))
+            claims.replace_attested_node(node, changed)
+        except AttestedNodeUnreadable:
+            return  # it names no certificate
+        except ClaimConflict:
+            continue
+        return
+    raise ClaimConflict("others write the same claim at the same time")
+
+
+def _next_time(node: AttestedNodeObject) -> datetime:
+    """Return the least `lastAttested` of a claim with other certificates than this one.
+
+    Such a claim is newer, also if the clocks of two replicas differ.
+    """
+    return min(node.last_attested, _LAST_TIME) + _SECOND
 
 
 _Read = tuple[EndorsementKeyObject | None, AttestedNodeObject | None]
@@ -210,13 +249,16 @@ class _Attempt:
         """
         holder, key_name = self.request.holder, self.request.node.endorsement_key
         nodes = {(each.cluster, each.node_name) for each in (holder, held_by) if each is not None}
-        for cached in self.inventory.attested_nodes_with_key(key_name):
-            if (cached.cluster, cached.node_name) in nodes:
+        found = self.inventory.attested_nodes_with_key(key_name)
+        if found is None:
+            found = self.claims.attested_nodes_with_key(key_name)
+        for each in found:
+            if (each.cluster, each.node_name) in nodes:
                 continue
             try:
-                node = self.claims.attested_node(cached.cluster, cached.node_name)
+                node = self.claims.attested_node(each.cluster, each.node_name)
             except AttestedNodeUnreadable:
-                node = cached
+                node = each
             if node is None or node.endorsement_key != key_name or self._is_former(node):
                 continue
             other = KeyHolder(
@@ -263,10 +305,8 @@ class _Attempt:
             requested = _with_renewal_of(node, requested)
         if node is None:
             return self.claims.create_attested_node(requested)
-        # A claim with other certificates is newer, also if the clocks of two replicas differ.
-        earliest = node.last_attested
-        if credential_ids != node.credential_ids:
-            earliest = min(earliest, _LAST_TIME) + _SECOND
+        is_same = credential_ids == node.credential_ids
+        earliest = node.last_attested if is_same else _next_time(node)
         requested = replace(requested, last_attested=max(requested.last_attested, earliest))
         if node.endorsement_key == requested.endorsement_key:
             # An earlier certificate, perhaps the serving one, may expire later than this one.
