@@ -242,7 +242,8 @@ class ControllerParts:
     def _is_ready(self) -> bool:
         """Return whether this replica serves its share of the Clusters, and can decide.
 
-        No task may wait for long for what tenants share. A replica that cannot decide keeps its Lease, by which it notices a restore.
+        No task may wait for long for what tenants share. A replica that cannot decide keeps its
+        Lease, by which it notices a restore.
         """
         return (
             self._can_serve()

@@ -134,10 +134,10 @@ class ApiRelay(ThreadingHTTPServer):
         self.fault: Fault | None = None
         self.away = False
         """Whether no request is answered; `cut` ends those in progress."""
-        self.unanswered = ""
-        """A regular expression: other requests that are not answered, as method and path."""
         self.ahead = 0.0
         """By how many seconds the clock of the API server seems to be ahead."""
+        self.unanswered = ""
+        """A regular expression: other requests that are not answered, as method and path."""
         self.latency: Callable[[], float] = float
         """Returns for how many seconds to hold a request before it is passed on."""
         self.requests: list[tuple[str, str]] = []

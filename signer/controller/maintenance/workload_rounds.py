@@ -76,24 +76,24 @@ class WorkloadRounds:
         A step that fails does not stop the others: an object that cannot be read must not keep a
         ban from taking effect.
         """
-        steps, key, may_sign = self._steps, workload.key, False
+        key, may_sign = workload.key, False
         if full:
             # First: neither a flood of requests nor the API server may prevent the alarm.
             verify = partial(self._verify_authority, workload)
-            may_sign = steps.call(Step.VERIFY_AUTHORITY, verify) or False
-        required = (
-            (Step.SYNC_CREDENTIAL_LIST, self._sync_credential_list),
-            *([(Step.READ_HOSTS, _read_hosts)] if full else ()),
-            (Step.REMOVE_BINDINGS, self._maintain_bindings),
-            (Step.DELETE_EXPIRED_OFFERS, self._delete_expired_offers),
-        )
+            may_sign = self._steps.call(Step.VERIFY_AUTHORITY, verify) or False
+        functions = {
+            Step.SYNC_CREDENTIAL_LIST: self._sync_credential_list,
+            **({Step.READ_HOSTS: _read_hosts} if full else {}),
+            Step.REMOVE_BINDINGS: self._maintain_bindings,
+            Step.DELETE_EXPIRED_OFFERS: self._delete_expired_offers,
+        }
         results = [
-            steps.run(step, partial(self._report_forbidden, workload, function), key)
-            for step, function in required
+            self._steps.run(step, partial(self._report_forbidden, workload, function), key)
+            for step, function in functions.items()
         ]
         # The cluster is served without its labels and taints, too.
-        steps.run(Step.SYNC_NODE_LABELS, partial(self._sync_node_labels, workload), key)
-        steps.run(Step.SYNC_NODE_TAINTS, partial(self._sync_node_taints, workload), key)
+        self._steps.run(Step.SYNC_NODE_LABELS, partial(self._sync_node_labels, workload), key)
+        self._steps.run(Step.SYNC_NODE_TAINTS, partial(self._sync_node_taints, workload), key)
         if may_sign and all(results):
             self._problems.pop(workload, None)
         return all(results) and workload not in self._problems

@@ -161,7 +161,12 @@ class FairQueue:
 
     def longest_wait(self) -> float:
         """Return for how many seconds a tenant without a worker has waited for one."""
-        return self._turns.longest_wait(lambda clusters: any(c.kinds for c in clusters.values()))
+
+        def may_start(clusters: _Clusters) -> bool:
+            # A cluster with slow calls is held back by them.
+            return any(each.kinds and key not in self._breakers for key, each in clusters.items())
+
+        return self._turns.longest_wait(may_start)
 
     def slow_clusters(self) -> dict[ClusterKey, float]:
         """Return how long the calls take of the clusters that get fewer workers for that."""

@@ -243,7 +243,7 @@ class WorkQueue:
     def longest_wait(self) -> float:
         """Return for how many seconds a tenant without a worker has waited for one."""
         with self._lock:
-            return self._ready.longest_wait(self._monotonic())
+            return self._ready.longest_wait()
 
     def __len__(self) -> int:
         """Return the number of items that are neither done nor forgotten."""

@@ -139,11 +139,11 @@ FIRING: Final = {
         "15m",
         {"kind": "audit", "pod": "one"},
     ),
+    "no answers for 15 minutes": Case("ClusterSlow", {UNANSWERED: "1x20"}, "16m", OWNED),
+    "slow for 15 minutes": Case("ClusterSlow", {SLOW: "3.3x20"}, "16m", OWNED),
     "a kind that fails for two minutes": Case(
         "KindUnreadable", {UNREADABLE: "0 60x1 120 180"}, "5m", {"objects": "Machines"}
     ),
-    "no answers for 15 minutes": Case("ClusterSlow", {UNANSWERED: "1x20"}, "16m", OWNED),
-    "slow for 15 minutes": Case("ClusterSlow", {SLOW: "3.3x20"}, "16m", OWNED),
     "kubeconfig with 29 days left": Case(
         "KubeconfigExpires", {KUBECONFIG: f"{29 * DAY}x70"}, "61m", OWNED
     ),
@@ -212,8 +212,8 @@ SILENT: Final = {
     "lines of another kind that were lost": Case(
         "AuditLinesLost", {lost_lines("audit"): "0x20", lost_lines("other"): "0x10 7x10"}, "15m"
     ),
-    "a kind that failed for a minute": Case("KindUnreadable", {UNREADABLE: "0 60 0x5"}, "5m"),
     "fast again": Case("ClusterSlow", {SLOW: "3.3x9 stale"}, "16m"),
+    "a kind that failed for a minute": Case("KindUnreadable", {UNREADABLE: "0 60 0x5"}, "5m"),
     "kubeconfig with 31 days left": Case(
         "KubeconfigExpires", {KUBECONFIG: f"{31 * DAY}x70"}, "61m"
     ),

@@ -51,8 +51,8 @@ def rounds(workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch) -> Worklo
     monkeypatch.setattr(workload, "read_hosts", lambda: None)
     monkeypatch.setattr(made._authorities, "authority", lambda _: None)
     monkeypatch.setattr(made._policies, "policy_of", lambda _: policy)
-    monkeypatch.setattr(made._credential_lists, "sync", lambda _: ())
     monkeypatch.setattr(made, "_steps", Steps(lambda: True))
+    monkeypatch.setattr(made._credential_lists, "sync", lambda _: ())
     made.add(workload)
     return made
 
