@@ -18,7 +18,7 @@ from signer.kube.transport import http_connection
 NOT_SHARED: Final = {
     "signer.kube.watches.watch_threads": "serializes the handshakes with one server",
     "signer.fairness.compute_line": "is released by the thread that hands a place over",
-    "signer.inventory.replica_records.challenge_keys": "waits for the management cluster alone",
+    "signer.inventory.replica_records.challenge_keys": "no worker waits for it",
     "signer.platforms.vsphere_api.vsphere_session": "waits for a platform, not for a Cluster",
 }
 """Modules whose locks may be held, and why."""
