@@ -172,6 +172,9 @@ class HttpConnection:
     def _next_event(self) -> h11.Event:
         while (event := self._messages.next_event()) is None:
             self._await_share()
+            if not self._socket.pending():
+                # To wait first costs less than a read of OpenSSL that fails.
+                self._wait(select.POLLIN)
             self._messages.receive(self._repeat(partial(self._socket.recv, PIECE)))
         self._events += 1
         if self._events % _EVENTS_PER_TURN == 0:
