@@ -8,8 +8,7 @@ never raced for. It is never held while a thread waits for a network.
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from threading import Lock, Thread, get_ident, local
 from typing import Final
 
@@ -97,20 +96,21 @@ class ComputeLine:
             self.give_back()
 
 
-@contextmanager
-def waiting() -> Iterator[None]:
+class waiting:  # noqa: N801 # a context manager; a generator would cost more than most waits
     """Give the place of this thread back, if it has one, for as long as it waits."""
-    line: ComputeLine | None = getattr(_this_thread, "line", None)
-    if line is None:
-        yield
-        return
-    _this_thread.line = None
-    line.give_back()
-    try:
-        yield
-    finally:
-        line.take()
-        _this_thread.line = line
+
+    __slots__ = ("_line",)
+
+    def __enter__(self) -> None:
+        self._line: ComputeLine | None = getattr(_this_thread, "line", None)
+        if self._line is not None:
+            _this_thread.line = None
+            self._line.give_back()
+
+    def __exit__(self, *_: object) -> None:
+        if self._line is not None:
+            self._line.take()
+            _this_thread.line = self._line
 
 
 def sleep(seconds: float) -> None:

@@ -109,7 +109,7 @@ class _CheckedPoll:
 
     def __init__(self) -> None:
         self._poll = select.poll()
-        self.register, self.modify = self._poll.register, self._poll.modify
+        self.register = self._poll.register
 
     def poll(self, timeout: int) -> list[tuple[int, int]]:
         if timeout:

@@ -112,7 +112,7 @@ class ConnectionPool:
             connection.close()
 
     def _give_back(self, connection: HttpConnection) -> None:
-        if connection.is_reusable:
+        if connection.has_ended:
             with self._lock:
                 if not self._closed and len(self._idle) < _MAX_IDLE_CONNECTIONS:
                     self._idle.append(connection)

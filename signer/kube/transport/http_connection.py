@@ -74,7 +74,7 @@ class HttpConnection:
         self._limits = limits
         self._messages = HttpMessages(server.host_header)
         self._events = 0
-        self._poll = select.poll()
+        self._poll, self._poll_out = select.poll(), select.poll()
         self._await_share()
         try:
             connected = _connect_tcp(server.port, addresses, limits)
@@ -131,12 +131,14 @@ class HttpConnection:
         return bytes(content)
 
     @property
+    def has_ended(self) -> bool:
+        """Return whether the last answer has ended."""
+        return self._messages.is_idle
+
+    @property
     def is_reusable(self) -> bool:
         """Return whether the last answer has ended, and the server has neither closed nor sent."""
-        if not self._messages.is_idle:
-            return False
-        self._poll.modify(self._socket, select.POLLIN)
-        return not self._poll.poll(0)
+        return self._messages.is_idle and not self._poll.poll(0)
 
     def shut_down(self) -> None:
         """End what the connection waits for; for any thread."""
@@ -159,7 +161,8 @@ class HttpConnection:
         )
         try:
             self._socket = wrapped
-            self._poll.register(wrapped)
+            self._poll.register(wrapped, select.POLLIN)
+            self._poll_out.register(wrapped, select.POLLOUT)
             whole = self._limits
             self._limits = whole._replace(until=min(whole.until, thread_clock() + CONNECT_SECONDS))
             self._repeat(wrapped.do_handshake)
@@ -198,9 +201,9 @@ class HttpConnection:
     def _wait(self, events: int) -> None:
         """Wait until the socket is ready, within the limits of time."""
         seconds = min(self._seconds_left(), self._limits.silence)
-        self._poll.modify(self._socket, events)
+        poll = self._poll if events == select.POLLIN else self._poll_out
         with waiting():
-            is_ready = self._poll.poll(math.ceil(1000 * seconds))
+            is_ready = poll.poll(math.ceil(1000 * seconds))
         if not is_ready:
             self._seconds_left()
             raise SilenceExceeded("the read timed out")
@@ -209,8 +212,7 @@ class HttpConnection:
         """Pause while the tenant is above its share of CPU time."""
         pause = 0.0 if self._cpu is None else self._cpu.charge()
         if pause > 0:
-            self._limits.sleep(max(0.0, min(pause, self._limits.until - thread_clock())))
-        self._seconds_left()
+            self._limits.sleep(max(0.0, min(pause, self._seconds_left())))
 
     def _seconds_left(self) -> float:
         return seconds_left(self._limits.until)
