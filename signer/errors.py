@@ -452,7 +452,7 @@ class CredentialListFull(Unavailable, alarm=True):
 
 
 class ClaimsOutOfDate(Unavailable, alarm=True):
-    """An AttestedNode is older than its entry in the credential list."""
+    """AttestedNodes of a Cluster were lost, as after a restore of the management cluster."""
 
 
 # A renewal that was not requested, so no request has this reason

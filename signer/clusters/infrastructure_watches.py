@@ -132,9 +132,7 @@ class InfrastructureWatches:
 
     def unreadable(self) -> Iterator[tuple[str, Unreadable]]:
         """Yield each object that cannot be read, with the plural of its kind."""
-        with self._lock:
-            caches = [watch.cache for watch in self._watches.values()]
-        for cache in caches:
+        for cache in self.caches():
             yield from ((cache.plural, each) for each in cache.unreadable)
 
     def list_again(self) -> None:

@@ -9,6 +9,7 @@ from threading import Event
 from typing import Final, TypeVar
 
 from common.errors import ApiServerUnavailable
+from signer.claims.marker import Marker
 from signer.fairness.compute_line import ComputeLine
 from signer.fairness.cpu_budget import CpuShare
 from signer.fairness.memory_budget import Budgets, MemoryShare
@@ -20,6 +21,7 @@ from signer.inventory.caches import (
     read_service,
 )
 from signer.inventory.credential_list import CredentialListClient
+from signer.inventory.marker_client import MarkerClient
 from signer.inventory.node_labels import NodeLabelClient
 from signer.inventory.node_taints import NodeTaintClient
 from signer.inventory.unreadable_kinds import UNREADABLE
@@ -90,6 +92,9 @@ class WorkloadCluster(WorkloadCaches):
         """Set once this cluster is closed."""
         self._starter = WatchThreads(self._api, line)
         self._watches: list[Watch] = []
+        self.marker_client = MarkerClient(self._api)
+        self.marker: Marker | None = None
+        """What the marker of the claims must say; `None` until it was read once."""
         self.maintenance_due = Event()
         """Set when maintenance must not wait for its next round."""
         self.full_maintenance_due = Event()

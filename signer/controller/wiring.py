@@ -18,6 +18,7 @@ from signer.controller.clock_skew import ClockSkew
 from signer.controller.live_leases import RENEW_DEADLINE
 from signer.controller.maintenance.binding_removal import BindingRemoval
 from signer.controller.maintenance.management_rounds import Cleanup
+from signer.controller.maintenance.markers import Markers
 from signer.controller.maintenance.schedule import WorkloadMaintenance
 from signer.controller.maintenance.workload_rounds import WorkloadRounds
 from signer.controller.observability import metrics
@@ -119,6 +120,7 @@ class ControllerParts:
             SecretClient(api), config.own_namespace, now=_now, random=secrets.token_bytes
         )
         authorities = self._make_authorities(api, authority_leases)
+        self.markers = Markers(self.management, _now, time.monotonic)
         self._rounds = self._make_rounds(api, authorities, claims)
         self.line = ComputeLine(_COMPUTE_PLACES)
         self._platform_threads = TaskPool(_PLATFORM_THREADS)
@@ -185,6 +187,7 @@ class ControllerParts:
             claims,
             bindings=self._bindings,
             events=EventRecorder(api),
+            markers=self.markers,
             now=_now,
         )
 

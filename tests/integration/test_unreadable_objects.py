@@ -17,9 +17,9 @@ from tests.harness.machines import Machines
 from tests.harness.objects import BOOTSTRAP, CORE, INFRASTRUCTURE
 from tests.harness.process import wait_until
 from tests.harness.signer import Signer
+from tests.integration.claim_bodies import REQUESTS, claim_body, request_body
 from tests.integration.csrs import ATTESTED_NODES, CSRS, ENDORSEMENT_KEYS
 from tests.integration.operator_calls import Operator, cluster_of
-from tests.integration.test_tenant_objects import REQUESTS, claim_body, request_body
 
 pytestmark = pytest.mark.usefixtures("signer")
 
@@ -172,7 +172,7 @@ def alarms(signer: Signer, name: str) -> list[dict[str, Any]]:
     """Return the alarms about an object."""
     return [
         line
-        for line in signer.lines()
+        for line in signer.lines
         if line.get("message") == "unreadable object"
         and line.get("alarm")
         and str(line.get("object", "")).endswith(name)

@@ -345,7 +345,7 @@ class Clusters:
         """Return whether a node is gone, as the caches and as the API server say."""
         nodes = SimpleNamespace(
             has_synced=self.synced,
-            get=lambda _: self.node,
+            get=self.read_node,
             require_complete=lambda _: self.require("Nodes"),
         )
         management = SimpleNamespace(
@@ -360,6 +360,10 @@ class Clusters:
         workload = cast("Any", SimpleNamespace(nodes=nodes, key=HOME))
         cached, asked = sync.readers(workload)
         return cached.is_gone(NODE, claim), asked.is_gone(NODE, claim)
+
+    def read_node(self, _: str) -> object:
+        self.require("the Node")
+        return self.node
 
     def require(self, what: str) -> None:
         if what == self.incomplete:
@@ -379,6 +383,7 @@ CLAIM = Scenario().put_claim()[1]
         (Clusters(), CLAIM, MachineState.PRESENT, (True, False)),
         (Clusters(), CLAIM, MachineState.DELETING, (True, False)),
         (Clusters(synced=False), CLAIM, MachineState.ABSENT, (False, False)),
+        (Clusters(incomplete="the Node"), None, MachineState.ABSENT, (False, False)),
         (Clusters(incomplete="Nodes"), None, MachineState.ABSENT, (False, False)),
         (Clusters(incomplete="Machines"), None, MachineState.ABSENT, (False, False)),
     ],

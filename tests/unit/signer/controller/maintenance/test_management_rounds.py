@@ -20,6 +20,7 @@ from signer.inventory.replica_records.authority_leases import AuthorityLeases
 from signer.inventory.replica_records.challenge_keys import ChallengeKeyStore
 from signer.inventory.replica_records.opt_in_leases import OptIns
 from signer.kube.leases import LeaseClient
+from signer.kube.unreadable import Unreadable
 from signer.model import AttestedNodeObject, ClusterKey, EndorsementKeyObject, Release
 from tests.builders import kube_objects
 from tests.builders.attested_nodes import attested_node
@@ -80,6 +81,27 @@ def cleanup(
     )
 
 
+def test_newest_claim_of_a_cluster_stays() -> None:
+    """Without it, the marker in the workload cluster would be newer than all claims."""
+    for cluster_exists in (True, False):
+        caches, claims = FakeCaches(), ClaimsCluster()
+        for cache in (caches.machines, caches.pools):
+            cache.replace({})
+        present = read_cluster({"metadata": {"name": "mine", "namespace": "team-a", "uid": "u"}})
+        caches.clusters.replace({str(MINE): present} if cluster_exists else {})
+        newest = claims.store.create_attested_node(node(MINE))
+        older = claims.store.create_attested_node(
+            replace(
+                newest, node_name="node-2", name="node-2.mine", last_attested=LONG_AGO - EXPIRED
+            )
+        )
+        caches.nodes.replace({f"team-a/{n.name}": n for n in (newest, older)})
+        cleanup(caches, claims=claims).delete_stale_claims()
+        assert claims.store.attested_node(MINE, "node-2") is None
+        kept = claims.store.attested_node(MINE, newest.node_name)
+        assert (kept is not None) == cluster_exists
+
+
 @pytest.mark.parametrize(
     "sweep",
     [Cleanup.delete_stale_claims, Cleanup.delete_unclaimed_keys],
@@ -122,6 +144,18 @@ def test_leases_of_clusters_that_do_not_exist_are_deleted() -> None:
     sweeper = cleanup(caches, register=register, serves=lambda cluster: cluster != OTHER)
     sweeper.delete_authority_leases()
     assert register.clusters_with(bytes(32)) == {OTHER, present}
+
+
+def test_lease_of_a_cluster_that_cannot_be_read_stays() -> None:
+    """The Cluster may exist; its authority would count as new."""
+    caches, register = FakeCaches(), authority_leases()
+    caches.clusters.replace({})
+    caches.clusters.refuse(str(MINE), Unreadable(key=str(MINE), problem="nested too deeply"))
+    other = replace(OTHER, namespace="team-b")
+    for cluster in (MINE, other):
+        register.assign(cluster, bytes(32))
+    cleanup(caches, register=register).delete_authority_leases()
+    assert register.clusters_with(bytes(32)) == {MINE}
 
 
 def test_attested_node_of_another_tenant_keeps_no_key() -> None:

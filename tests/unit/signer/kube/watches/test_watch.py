@@ -1,12 +1,12 @@
 """A reflector keeps its cache right, whatever the API server does."""
 
 import itertools
-import json
 import tracemalloc
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 from unittest.mock import patch
 
+import msgspec
 import pytest
 
 from common.errors import ApiServerUnavailable
@@ -20,6 +20,7 @@ from signer.kube.watches import cache as cache_module
 from signer.kube.watches import outage, watch
 from signer.kube.watches.cache import Cache
 from signer.kube.watches.watch import Reflector, ResourceSpec
+from tests.builders.unreadable import STORED_LEVELS, nested
 
 Step = Json | Exception
 """The server's next answer, or an exception."""
@@ -36,6 +37,10 @@ def page(version: int, *items: Json, more: str = "") -> Json:
 
 def event(kind: str, body: Json) -> Json:
     return {"type": kind, "object": body}
+
+
+def written(step: Json) -> bytes:
+    return msgspec.json.encode(step)
 
 
 class Server:
@@ -63,7 +68,7 @@ class Server:
             self.stop()
         if isinstance(step, Exception):
             raise step
-        return Response(status=200, content=json.dumps(step).encode())
+        return Response(status=200, content=written(step))
 
     def watch(self, path: str, query: Mapping[str, str]) -> Generator[bytes, None, None]:
         assert path == "/things"
@@ -74,7 +79,7 @@ class Server:
         for step in steps:
             if isinstance(step, Exception):
                 raise step
-            yield json.dumps(step).encode()
+            yield written(step)
 
     def yield_cpu(self) -> None:
         self.turns += 1
@@ -658,3 +663,44 @@ def test_other_threads_compute_during_a_long_list() -> None:
     count = 3 * watch._VALUES_PER_TURN
     things = [thing(str(n), 1, str(n)) for n in range(count)]
     assert Played([page(5, *things)], []).server.turns == 2 * 3
+
+
+DEEP: Json = {**thing("deep", 6), "spec": nested(STORED_LEVELS), "value": ["refused"]}
+"""Refused by each Python: by its depth, or by the type of its value."""
+
+
+def test_watch_goes_on_after_an_object_that_cannot_be_read(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """One PATCH by a tenant stopped the joins of all tenants, and no log named anybody."""
+    played = Played(
+        [page(5, thing("a", 1, "1"), thing("deep", 2, "2"))],
+        [[event("MODIFIED", DEEP), event("MODIFIED", thing("a", 7, "new"))], []],
+    )
+    assert played.versions == [None, "5", "7", None]
+    assert played.cache.all() == ("new",)
+    [alarm] = [vars(r)["fields"] for r in caplog.records if r.message == "unreadable object"]
+    assert (alarm["namespace"], alarm["object"], alarm["alarm"]) == ("n", "n/deep", True)
+    with pytest.raises(ApiServerUnavailable, match="things: n/deep cannot be read"):
+        played.cache.require_complete("n")
+    played.cache.require_complete("other")
+
+
+def test_list_with_an_object_that_cannot_be_read_has_all_others() -> None:
+    """After a restart, the signer was not ready until somebody had found the object."""
+    played = Played([page(5, thing("a", 1, "1"), DEEP, thing("c", 3, "3"))], [])
+    assert set(played.cache.all()) == {"1", "3"}
+    assert [each.key for each in played.cache.unreadable] == ["n/deep"]
+
+
+@pytest.mark.parametrize("end", [event("DELETED", DEEP), event("MODIFIED", thing("deep", 8, "2"))])
+def test_object_that_is_deleted_or_corrected_is_forgotten(end: Json) -> None:
+    played = Played([page(5, DEEP)], [[end]])
+    played.cache.require_complete("n")
+    assert not played.cache.unreadable
+
+
+def test_object_that_a_later_list_lacks_is_forgotten() -> None:
+    played = Played([page(5, DEEP), page(9)], [[Expired()]])
+    played.cache.require_complete("n")
+    assert not played.cache.unreadable
