@@ -444,6 +444,10 @@ class AuthorityShared(Waiting, check="I1", alarm=True):
     """Another Cluster has the same certificate authority, and a policy of the two forbids it."""
 
 
+class CertificateNotAsVerified(Waiting, check="I1", alarm=True):
+    """The signed certificate does not say exactly what was verified: it is not written."""
+
+
 # Alarms about the credential list, which stop no request
 
 

@@ -36,6 +36,7 @@ def sign_leaf(  # noqa: PLR0913 - everything that the certificate depends on
 ) -> x509.Certificate:
     """Return a serving certificate with these names, or a client certificate if it has none."""
     serving = serving_names is not None
+    starts = max(now - _BACKDATED, authority.certificate.not_valid_before_utc)
     usage = ExtendedKeyUsageOID.SERVER_AUTH if serving else ExtendedKeyUsageOID.CLIENT_AUTH
     builder = (
         x509.CertificateBuilder()
@@ -43,7 +44,7 @@ def sign_leaf(  # noqa: PLR0913 - everything that the certificate depends on
         .subject_name(node_subject(node_name))
         .public_key(public_key)
         .serial_number(int.from_bytes(random(_SERIAL_BYTES), "big") + 1)
-        .not_valid_before((now - _BACKDATED).replace(microsecond=0))
+        .not_valid_before(starts.replace(microsecond=0))
         .not_valid_after(not_after)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(public_key), critical=True)

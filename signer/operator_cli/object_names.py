@@ -4,6 +4,7 @@ The shell waits for them: a cluster that does not answer in time has no names, a
 shown.
 """
 
+import shlex
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Sequence
 from threading import Thread
@@ -34,7 +35,7 @@ def read_names(
     def fill() -> None:
         try:
             api = connect(arguments.kubeconfig, arguments.context, arguments.as_user)
-            found.extend(sorted(set(read(api, arguments))))
+            found.extend(sorted(set(filter(_is_plain_word, read(api, arguments)))))
         except (CommandError, AttestationError, ValueError, LookupError):
             return
 
@@ -79,6 +80,11 @@ def _bodies(api: ManagementApi, kind: Kind, namespace: str = "") -> Sequence[Bod
     if resource is None:
         return []
     return api.list_objects(resource.collection_path(namespace), left_out=[])
+
+
+def _is_plain_word(name: str) -> bool:
+    """Return whether a shell reads a name as it is."""
+    return shlex.quote(name) == name
 
 
 def _full_name(body: Body) -> str:

@@ -3,10 +3,15 @@
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from functools import partial
 from http import HTTPStatus
 
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
 from common.errors import ApiServerUnavailable
+from common.names import NODES_GROUP
 from signer.claims.credential_entry import entry_of
 from signer.controller.observability import audit
 from signer.controller.queue.workqueue import DONE, Result
@@ -22,6 +27,7 @@ from signer.errors import (
 )
 from signer.inventory.credential_list import ClaimReader, CredentialList, publish_entries
 from signer.issue.certificate import certificate_not_after, issue_certificate
+from signer.issue.lint import ExpectedCertificate, lint_certificate
 from signer.kube.csrs import is_settled
 from signer.model import ChallengeKeys, ClaimStore
 from signer.verify.answer import VerifiedAnswer, verify_answer
@@ -59,6 +65,8 @@ def certify_answer(current: CsrState, kind: CsrKind, answer: ParsedAnswer) -> Re
     withheld = current.cluster.withheld.get_or_sign(
         current.csr, verified, authority, not_after, sign
     )
+    expected = _expect(current, answer, verified, authority.certificate, now)
+    lint_certificate(withheld.pem, expected, now)
     node_name = verified.holder.node_name
     listed = current.read_credential_list(node_name)
     with _naming_missing_permission():
@@ -81,6 +89,29 @@ def certify_answer(current: CsrState, kind: CsrKind, answer: ParsedAnswer) -> Re
     current.record("issued")
     _report(current, verified, claimed)
     return DONE
+
+
+def _expect(
+    current: CsrState,
+    answer: ParsedAnswer,
+    verified: VerifiedAnswer,
+    authority: x509.Certificate,
+    now: datetime,
+) -> ExpectedCertificate:
+    """Return what the certificate must say, from the request and the verdict."""
+    names, seconds = verified.serving_names, current.csr.expiration_seconds
+    lifetime = current.policy.certificate.lifetime
+    return ExpectedCertificate(
+        node_name=verified.holder.node_name,
+        organizations=[NODES_GROUP],
+        public_key=answer.request.public_key.public_bytes(
+            Encoding.DER, PublicFormat.SubjectPublicKeyInfo
+        ),
+        serving_names=None if names is None else [*names.dns, *names.addresses],
+        authority=authority,
+        latest_end=now
+        + (lifetime if seconds is None else min(lifetime, timedelta(seconds=seconds))),
+    )
 
 
 def forget_unreleased(cluster: ClusterContext, claims: ClaimStore, csr_name: str) -> None:
