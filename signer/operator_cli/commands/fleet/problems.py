@@ -110,7 +110,7 @@ def _unserved(snapshot: Snapshot, signer: SignerState, session: Session) -> Iter
         key, written = cluster.key, signer.of_cluster(cluster)
         state, message = written.get("state", SERVED), written.get("message", "")
         if state == SERVED and message.startswith(CLUSTER_MESSAGE):
-            step = printed_command("kubectl describe cluster -n", key.namespace, key.name)
+            step = printed_command("kubectl describe cluster", key.name, n=key.namespace)
             yield _row("Unreadable", key, "Cluster", REASON, message, step)
         elif state == SERVED and message:
             step = printed_command("kubectl attestation kubeconfig", str(key))
@@ -132,8 +132,8 @@ def _unreadable(snapshot: Snapshot) -> Iterable[Document]:
     """Yield the objects of the management cluster that cannot be read."""
     for each in snapshot.unreadable:
         namespace, _, name = each.key.rpartition("/")
-        inside = f" -n {namespace}" if namespace else ""
-        step = f"kubectl delete {each.kind.lower()}{inside} {name}, or correct it"
+        command = printed_command("kubectl delete", each.kind.lower(), name, n=namespace or False)
+        step = f"correct the object, or {command}"
         message = f"the signer decides nothing that may depend on it: {each.problem}"
         row = _row("Unreadable", None, f"{each.kind} {name}", REASON, message, step)
         yield {**row, "namespace": namespace or None}

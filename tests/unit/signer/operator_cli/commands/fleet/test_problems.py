@@ -75,7 +75,7 @@ def policy(conditions: Sequence[object] = (), **state: str) -> PolicyObject:
         (
             replace(RUNNING, policies=[policy(state="Served", message=f"{CLUSTER_MESSAGE} Nodes")]),
             1,
-            "Unreadable team-a/c1 ObjectUnreadable: kubectl describe cluster -n team-a c1",
+            "Unreadable team-a/c1 ObjectUnreadable: kubectl describe cluster c1 -n team-a",
         ),
         (
             replace(RUNNING, policies=[policy(state="KubeconfigRefused", message="a file")]),
@@ -177,5 +177,7 @@ def test_object_of_any_tenant_that_cannot_be_read_is_a_row_and_ends_no_command(
         f"{kind} deep",
         "ObjectUnreadable",
     )
-    assert row["nextStep"] == f"kubectl delete {kind.lower()} -n team-b deep, or correct it"
+    assert row["nextStep"] == (
+        f"correct the object, or kubectl delete {kind.lower()} deep -n team-b"
+    )
     assert f"left out: {kind} team-b/deep: nested too deeply" in console.complaint
