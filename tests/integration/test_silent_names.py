@@ -22,7 +22,8 @@ from tests.integration.relays import PATIENCE
 
 COUNT = 40
 """Clusters: more than any number of threads that all share."""
-ADDRESS = ("127.53.0.1", 53)
+ADDRESS = (f"127.53.{secrets.randbelow(256)}.{1 + secrets.randbelow(254)}", 53)
+"""A resolver asks no other port; other test runs have other addresses."""
 
 
 class SilentNameServer:
