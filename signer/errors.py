@@ -398,6 +398,18 @@ class NodeNameReserved(Waiting, check="K2"):
     """The Machine with the node name is being deleted, or its last certificate has not expired."""
 
 
+class BanNotRecorded(Waiting, check="K2", alarm=True):
+    """The workload cluster lists a ban of the key that the management cluster does not have."""
+
+
+class NodeNameHolderNotRecorded(Waiting, check="K2", alarm=True):
+    """The workload cluster lists a holder of the node name whom no claim names."""
+
+
+class EndedCertificatesNotListed(Unavailable, check="K2", alarm=True):
+    """The certificates that a new one replaces cannot be listed as ended."""
+
+
 class AttestedNodeUnreadable(Unavailable, check="K2", alarm=True):
     """An AttestedNode cannot be read: its name and its certificates are unknown."""
 
@@ -442,17 +454,6 @@ class AddressOfAnotherMachine(Waiting, check="S3", alarm=True):
 
 class AuthorityShared(Waiting, check="I1", alarm=True):
     """Another Cluster has the same certificate authority, and a policy of the two forbids it."""
-
-
-# Alarms about the credential list, which stop no request
-
-
-class CredentialListFull(Unavailable, alarm=True):
-    """The credential list of a Cluster has no space, or soon has none."""
-
-
-class ClaimsOutOfDate(Unavailable, alarm=True):
-    """An AttestedNode is older than its entry in the credential list."""
 
 
 # A renewal that was not requested, so no request has this reason

@@ -177,7 +177,7 @@ class CsrWorkers:
             key=item.cluster,
             inventory=CachedInventory(self._management, workload),
             csrs=writer,
-            credentials=workload.credentials,
+            ended=workload.ended,
             shares=state.shares,
             withheld=state.withheld,
             on_authority_failure=workload.full_maintenance_due.set,

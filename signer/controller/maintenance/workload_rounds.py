@@ -3,9 +3,10 @@
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from http import HTTPStatus
+from typing import Final
 from weakref import WeakKeyDictionary
 
 from common.errors import ApiServerUnavailable, Waiting
@@ -13,7 +14,7 @@ from signer.clusters.connection_problem import CONNECTING, FORBIDDEN, Connection
 from signer.clusters.management_cluster import ManagementCluster
 from signer.clusters.workload_cluster import WorkloadCluster
 from signer.controller.maintenance.binding_removal import BindingRemoval
-from signer.controller.maintenance.credential_list_sync import CredentialListSync
+from signer.controller.maintenance.ended_sync import EndedSync
 from signer.controller.maintenance.housekeeping import (
     check_authority,
     delete_expired_offers,
@@ -21,9 +22,10 @@ from signer.controller.maintenance.housekeeping import (
     write_nodes,
 )
 from signer.controller.maintenance.node_sync import plan_label_changes, plan_taint_changes
+from signer.controller.observability.audit import log_cluster_alarm
 from signer.controller.policies.active import ActivePolicies
 from signer.controller.reconcile.authorities import ClusterAuthorities
-from signer.errors import AutoApproveBindingPresent
+from signer.errors import AutoApproveBindingPresent, EndedCertificatesNotListed
 from signer.fairness.outbox import Outbox, Write
 from signer.inventory.cached_inventory import CachedInventory
 from signer.inventory.cluster_api.cluster import cluster_reference
@@ -33,6 +35,9 @@ from signer.kube.events import EventRecorder
 from signer.logs import run_logged
 from signer.model import Inventory, Node
 from signer.policy.policy import Approval, NodeLabels, Policy
+
+_LONGEST_LIFETIME: Final = timedelta(days=366)
+"""Of the certificates of a Cluster whose policy is unknown."""
 
 
 class WorkloadRounds:
@@ -53,7 +58,7 @@ class WorkloadRounds:
         self._management = management
         self._policies = policies
         self._authorities = authorities
-        self._credential_lists = CredentialListSync(management, claims)
+        self._ended = EndedSync(management, claims, now)
         self._events = events
         self._now = now
         self._problems: WeakKeyDictionary[WorkloadCluster, ConnectionProblem] = WeakKeyDictionary()
@@ -77,6 +82,8 @@ class WorkloadRounds:
 
     def _maintain(self, workload: WorkloadCluster, *, full: bool) -> None:
         may_sign = False
+        # First: a ban waits neither for a flood of requests nor for a failure of another step.
+        run_logged(partial(self._end_certificates, workload), "ended certificates", workload.key)
         try:
             if full:
                 # First: neither a flood of requests nor the API server may prevent the alarm.
@@ -93,6 +100,18 @@ class WorkloadRounds:
         if may_sign:
             self._problems.pop(workload, None)
 
+    def _end_certificates(self, workload: WorkloadCluster) -> None:
+        """List what the claims say has ended; report that the cluster does not permit that."""
+        try:
+            lifetime = self._policies.policy_of(workload.key).certificate.lifetime
+        except Waiting:
+            lifetime = _LONGEST_LIFETIME
+        try:
+            self._ended.sync(workload, lifetime)
+        except EndedCertificatesNotListed as alarm:
+            log_cluster_alarm(workload.key, alarm)
+            self._record(workload, alarm.reason, alarm.message)
+
     def _verify_authority(self, workload: WorkloadCluster) -> bool:
         """Return whether the Cluster has the authority that it needs; note why it has not."""
         error = check_authority(workload.key, self._authorities.authority)
@@ -108,9 +127,6 @@ class WorkloadRounds:
             with contextlib.suppress(Waiting):
                 policy = self._policies.policy_of(workload.key)
                 self._maintain_bindings(workload, policy)
-                if policy.renewals.publish_credentials:
-                    for alarm in self._credential_lists.sync(workload):
-                        self._record(workload, alarm.reason, alarm.message)
         if workload.csrs.has_synced:
             outbox = _outbox(workload, "expired offer not deleted", "csr")
             delete_expired_offers(workload.csrs.all(), workload.writer, outbox, self._now())

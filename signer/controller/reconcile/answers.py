@@ -2,14 +2,14 @@
 
 from functools import partial
 
-from signer.claims.credential_entry import entry_of
+from signer.claims.ended_entry import EndedEntry, NameClaims, next_entry
 from signer.controller.observability import audit
 from signer.controller.queue.workqueue import DONE, Result
 from signer.controller.reconcile.csr_state import CsrState
 from signer.controller.reconcile.refusals import report_dry_run
 from signer.controller.reports.machine_reports import ATTESTED, ATTESTED_MESSAGE
-from signer.errors import ChallengeKeyUnknown, CredentialListFull, CsrChanged
-from signer.inventory.credential_list import ClaimReader, CredentialList, publish_entries
+from signer.errors import ChallengeKeyUnknown, CsrChanged
+from signer.inventory.ended_certificates import EndedCertificates
 from signer.issue.certificate import certificate_not_after, issue_certificate
 from signer.model import ChallengeKeys
 from signer.verify.answer import VerifiedAnswer, verify_answer
@@ -40,47 +40,48 @@ def certify_answer(current: CsrState, kind: CsrKind, answer: ParsedAnswer) -> Re
         now=now,
         random=dependencies.random,
     )
-    withheld = current.cluster.withheld.get_or_sign(
-        current.csr.uid, verified, authority, not_after, sign
-    )
-    node_name = verified.holder.node_name
-    listed = current.read_credential_list(node_name)
     claimed = make_claims(
         verified,
         current.context(now),
         claims=dependencies.claims,
-        certificate=withheld,
-        entry=None if listed is None else listed.entry(node_name),
+        sign=partial(
+            current.cluster.withheld.get_or_sign,
+            current.csr.uid,
+            verified,
+            authority,
+            not_after,
+            sign,
+        ),
+        entry=current.cluster.ended.read().entry(verified.holder.node_name),
     )
     for unknown in claimed.alarms:
         current.raise_alarm(unknown, verified.machine)
-    if listed is not None and withheld.credential_id:
-        # Before the release: otherwise the node could not write with its new certificate.
-        _publish(current, listed, claimed)
-    current.audit.not_after = withheld.not_after
-    current.audit.issued_credential = withheld.credential_id
+    if claimed.node.others_end_at is not None and claimed.certificate.credential_id:
+        # Before the release: where it cannot be written, this node waits.
+        _end_others(current, claimed)
+    current.audit.not_after = claimed.certificate.not_after
+    current.audit.issued_credential = claimed.certificate.credential_id
     _release(current, claimed)
     current.record("issued")
     _report(current, verified, claimed)
     return DONE
 
 
-def _publish(current: CsrState, listed: CredentialList, claimed: ClaimedAnswer) -> None:
-    """Publish the node's certificates. Without space, it gets its certificate and no entry."""
-    claims, name = current.dependencies.claims, claimed.verified.holder.node_name
-    entry = entry_of(claimed.node)
-    fits = listed.fits(name, entry)
-    live = ClaimReader(
-        node=partial(claims.attested_node, current.cluster.key), key=claims.endorsement_key
-    )
-    publish_entries(
-        current.cluster.credentials,
-        {name: entry if fits else None},
-        partial(live.next_entry, listed),
-    )
-    if not fits:
-        message = "the credential list has no space for the node, so its writes are not restricted"
-        current.raise_alarm(CredentialListFull(message), claimed.verified.machine)
+def _end_others(current: CsrState, claimed: ClaimedAnswer) -> None:
+    """List which group a write in the node's name must have."""
+    name, claims = claimed.node.node_name, NameClaims(node=claimed.node, key=claimed.key)
+
+    def following(listed: EndedCertificates) -> dict[str, EndedEntry | None]:
+        entry = next_entry(
+            listed.entry(name),
+            claims,
+            claimed.key.ban_lifted,
+            lifetime=current.policy.certificate.lifetime,
+            now=current.dependencies.now(),
+        )
+        return {name: entry}
+
+    current.cluster.ended.change(following)
 
 
 def _verify(current: CsrState, kind: CsrKind, answer: ParsedAnswer) -> VerifiedAnswer:
@@ -127,7 +128,7 @@ def _write_certificate(current: CsrState, claimed: ClaimedAnswer) -> None:
         current.reports.csr = csrs.approve(current.csr, ATTESTED, "the TPM proved itself")
     # Between this and the release there is only one call, so no other exchange fits in between.
     verify_unchanged_claim(claimed, current.dependencies.claims)
-    csrs.set_certificate(current.csr, claimed.certificate)
+    csrs.set_certificate(current.csr, claimed.certificate.pem)
 
 
 def _report(current: CsrState, verified: VerifiedAnswer, claimed: ClaimedAnswer) -> None:

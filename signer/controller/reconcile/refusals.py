@@ -16,6 +16,7 @@ from signer.errors import (
     AttestedNodeUnreadable,
     AuthorityUnavailable,
     ChallengeKeyUnavailable,
+    EndedCertificatesNotListed,
     EndorsementKeyNotRegistered,
     EventLogPolicyMismatch,
     MachineDeleting,
@@ -34,6 +35,7 @@ _LASTING_FAILURES: Final = (
     AttestedNodeUnreadable,
     AuthorityUnavailable,
     ChallengeKeyUnavailable,
+    EndedCertificatesNotListed,
 )
 """Failures that last until an operator ends them, and in which a CSR can be annotated."""
 _MAX_SERVING_WAIT: Final = timedelta(minutes=20)

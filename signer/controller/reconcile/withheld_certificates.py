@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from signer.issue.authority import CertificateAuthority
 from signer.verify.answer import VerifiedAnswer
-from signer.verify.claimed_answer import WithheldCertificate
+from signer.verify.machines.claim_writes import WithheldCertificate
 from signer.verify.machines.serving_names import ServingNames
 
 _MAX_CERTIFICATES: Final = 200
@@ -28,15 +28,16 @@ class _Inputs:
     """What a certificate says, except its time and serial number."""
 
     node_name: str
+    group: str
     public_key: bytes
     serving_names: ServingNames | None
     issuer: x509.Certificate
 
     @classmethod
-    def of(cls, verified: VerifiedAnswer, authority: CertificateAuthority) -> "_Inputs":
+    def of(cls, verified: VerifiedAnswer, group: str, authority: CertificateAuthority) -> "_Inputs":
         key = verified.public_key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         node_name, names = verified.holder.node_name, verified.serving_names
-        return cls(node_name, key, names, authority.certificate)
+        return cls(node_name, group, key, names, authority.certificate)
 
 
 class WithheldCertificates:
@@ -52,21 +53,22 @@ class WithheldCertificates:
         verified: VerifiedAnswer,
         authority: CertificateAuthority,
         not_after: datetime,
-        sign: Callable[[], WithheldCertificate],
+        sign: Callable[[str], WithheldCertificate],
+        group: str,
     ) -> WithheldCertificate:
         """Return the certificate of an earlier attempt, or else a new one.
 
         An earlier certificate is used only if it says the same, since a hostile API server may give
         two CSRs one UID, and if it does not expire after `not_after`.
         """
-        inputs = _Inputs.of(verified, authority)
+        inputs = _Inputs.of(verified, group, authority)
         with self._lock:
             earlier = self._certificates.get(csr_uid)
         if earlier is not None:
             said, certificate = earlier
             if said == inputs and certificate.not_after <= not_after:
                 return certificate
-        certificate = sign()
+        certificate = sign(group)
         with self._lock:
             self._certificates[csr_uid] = inputs, certificate
             self._certificates.move_to_end(csr_uid)

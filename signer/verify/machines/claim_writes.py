@@ -4,11 +4,14 @@ Replicas and clusters write claims concurrently, so every step is a create, or a
 resourceVersion that was read. Source: docs/protocol.md sections 2, 5.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from signer.claims.credential_entry import CredentialEntry
+from common.node_identity import attested_group
+from signer.claims.ended_entry import EndedEntry, NameTerm, next_term
+from signer.claims.node_problem import renewal_deadline
 from signer.errors import (
     AttestedNodeUnreadable,
     ClaimConflict,
@@ -43,27 +46,43 @@ _MAX_ATTEMPTS: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WithheldCertificate:
+    """A signed certificate that must not leave the signer before the claims name it."""
+
+    pem: bytes
+    credential_id: str
+    """Empty for a serving certificate, with which no node authenticates."""
+    not_after: datetime
+
+
+Sign = Callable[[str], WithheldCertificate]
+"""Signs the certificate; one for clients is in this group."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimRequest:
     """A claim to write."""
 
     public_key_pem: str
     holder: KeyHolder
     node: AttestedNodeObject
-    """`resource_version` and `credential_ids` are empty and unused."""
+    """What it says about certificates is empty and unused."""
     requester_credential: str
     """ID of the certificate with which the node filed its request; empty if there is none."""
-    issued_credential: str
-    """ID of the client certificate that waits for the claims; empty for a serving certificate."""
-    entry: CredentialEntry | None
-    """The entry of the node in the credential list; `None` where there is none."""
+    sign: Sign
+    """Called once the checks have passed."""
+    entry: EndedEntry | None
+    """What the workload cluster requires of writes in the name of the node; `None` for nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenClaim:
     """What the claims of a node say now; only `write_claims` creates one."""
 
+    key: EndorsementKeyObject
     node: AttestedNodeObject
     """It names the client certificates that the node may have, with the one that waits."""
+    certificate: WithheldCertificate
     alarms: tuple[RequesterCredentialUnknown, ...]
     """What K4 found and the policy does not deny."""
 
@@ -149,14 +168,18 @@ class _Attempt:
         if alarm is not None and self.policy.renewals.unknown_credential is UnknownCredential.DENY:
             raise alarm
         self._require_name(node)  # (K2)
+        name = self._next_term(key, node)
+        certificate = self.request.sign(
+            attested_group(self.request.node.endorsement_key, name.term)
+        )
         held = self._take_key(key)
-        written = self._take_name(node)
+        written = self._take_name(node, certificate, name)
         # K3: otherwise a replica that read an older state could still take the key. Needed even if
         # the claim was complete: the replica that completed it may have crashed before its own K3.
         # It also fails if the key was banned, released or taken since it was read.
-        self.claims.set_key_holder(held, holder, self.now)
+        confirmed = self.claims.set_key_holder(held, holder, self.now)
         alarms = () if alarm is None else (alarm,)
-        return WrittenClaim(node=written, alarms=alarms)
+        return WrittenClaim(key=confirmed, node=written, certificate=certificate, alarms=alarms)
 
     def _find_unknown_credential(
         self, node: AttestedNodeObject | None
@@ -166,7 +189,7 @@ class _Attempt:
         The state of `node` is proved: K2 writes it under its resourceVersion, or creates it.
         """
         try:
-            verify_known_credential(self.request.requester_credential, node, self.request.entry)
+            verify_known_credential(self.request.requester_credential, node)
         except RequesterCredentialUnknown as error:
             return error
         return None
@@ -236,6 +259,19 @@ class _Attempt:
             other = self.claims.endorsement_key(node.endorsement_key)
             require_name_free(other, self._state(other, node), self.request.holder)
 
+    def _next_term(
+        self, key: EndorsementKeyObject | None, node: AttestedNodeObject | None
+    ) -> NameTerm:
+        """K2: return the term of a client certificate. Raises `BanNotRecorded` and others."""
+        return next_term(
+            self.request.node.endorsement_key,
+            key,
+            node,
+            self.request.entry,
+            lifetime=self.policy.certificate.lifetime,
+            now=self.now,
+        )
+
     def _take_key(self, key: EndorsementKeyObject | None) -> EndorsementKeyObject:
         """K1: create the key, confirm it, or take it from a claim that is not live."""
         holder = self.request.holder
@@ -247,18 +283,27 @@ class _Attempt:
             return key
         return self.claims.set_key_holder(key, holder, self.now)
 
-    def _take_name(self, node: AttestedNodeObject | None) -> AttestedNodeObject:
-        """K2: create, confirm or take over the AttestedNode; write `notAfter` and credentials."""
+    def _take_name(
+        self, node: AttestedNodeObject | None, certificate: WithheldCertificate, name: NameTerm
+    ) -> AttestedNodeObject:
+        """K2: create, confirm or take over the AttestedNode; write what it says of certificates."""
         request = self.request
         credential_ids = credential_ids_after_issue(
             node,
             request.node.endorsement_key,
             presented=request.requester_credential,
-            issued=request.issued_credential,
-            entry=request.entry,
+            issued=certificate.credential_id,
         )
-        requested = replace(request.node, credential_ids=credential_ids)
-        if not request.issued_credential:
+        requested = replace(
+            request.node,
+            credential_ids=credential_ids,
+            not_after=certificate.not_after,
+            renewal_deadline=renewal_deadline(self.now, certificate.not_after),
+            term=name.term,
+            since=name.since,
+            others_end_at=name.others_end_at,
+        )
+        if not certificate.credential_id:
             # A serving certificate renews no client certificate.
             requested = _with_renewal_of(node, requested)
         if node is None:
@@ -314,6 +359,12 @@ def _with_renewal_of(
 ) -> AttestedNodeObject:
     """Return a claim that says of the client certificate what the earlier claim of the TPM says."""
     if earlier is None or earlier.endorsement_key != node.endorsement_key:
-        return replace(node, renewal_deadline=None)
-    deadline, refusal = earlier.renewal_deadline, earlier.last_refusal
-    return replace(node, renewal_deadline=deadline, last_refusal=refusal)
+        return replace(node, renewal_deadline=None, term=0)
+    return replace(
+        node,
+        renewal_deadline=earlier.renewal_deadline,
+        last_refusal=earlier.last_refusal,
+        term=earlier.term,
+        since=earlier.since,
+        others_end_at=earlier.others_end_at,
+    )
