@@ -115,26 +115,40 @@ def next_entry(
     wanted = wanted_entry(claims, lifetime, now)
     if entry is None:
         return wanted
-    is_lifted = entry.is_ban and lifted is not None and lifted.at > entry.since
+    lifted = lifted if lifted is not None and entry.is_ban and lifted.at > entry.since else None
     if wanted is None:
-        has_no_group = claims.node is not None and not claims.node.term
-        if entry.until <= now or (is_lifted and (has_no_group or _leaves_term(lifted))):
-            return None
-        if is_lifted and lifted is not None:
-            return replace(entry, is_ban=False, term=_next(entry.term), since=lifted.at)
-        return entry
+        if entry.until <= now or lifted is None:
+            return None if entry.until <= now else entry
+        return _after_lift(entry, claims.node, lifted)
     if wanted.key == entry.key:
-        is_over = entry.is_ban and not wanted.is_ban
-        if is_over and not is_lifted and wanted.since <= entry.since:
-            return entry
-        adds = is_over and not (is_lifted and _leaves_term(lifted))
-        return replace(
-            wanted,
-            term=max(wanted.term, _next(entry.term) if adds else entry.term),
-            since=max(wanted.since, entry.since),
-            until=max(wanted.until, entry.until),
-        )
-    return wanted if is_lifted or wanted.since > entry.since else entry
+        return _of_same_key(entry, wanted, lifted)
+    return wanted if lifted is not None or wanted.since > entry.since else entry
+
+
+def _after_lift(
+    entry: EndedEntry, node: AttestedNodeObject | None, lifted: LiftedBan
+) -> EndedEntry | None:
+    """Return what follows a ban whose lift no claim shows; what it ended stays ended."""
+    key, term = entry.key, _next(entry.term)
+    if node is not None and node.endorsement_key[:KEY_DIGITS] != key:
+        key, term = node.endorsement_key[:KEY_DIGITS], node.term
+    # Without a client certificate of the signer, the node could get no group.
+    if lifted.certificates_too or (node is not None and not node.term):
+        return None
+    return replace(entry, key=key, term=term, is_ban=False, since=lifted.at)
+
+
+def _of_same_key(entry: EndedEntry, wanted: EndedEntry, lifted: LiftedBan | None) -> EndedEntry:
+    is_over = entry.is_ban and not wanted.is_ban
+    if is_over and lifted is None and wanted.since <= entry.since:
+        return entry
+    adds = is_over and not _leaves_term(lifted)
+    return replace(
+        wanted,
+        term=max(wanted.term, _next(entry.term) if adds else entry.term),
+        since=max(wanted.since, entry.since),
+        until=max(wanted.until, entry.until),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

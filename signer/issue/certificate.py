@@ -36,7 +36,7 @@ def certificate_not_after(
     return min(ends).replace(microsecond=0)
 
 
-def issue_certificate(
+def issue_certificate(  # noqa: PLR0913 - everything that it depends on
     verified: VerifiedAnswer,
     group: str,
     *,

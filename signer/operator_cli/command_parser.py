@@ -33,7 +33,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "approve": "register the unknown TPM that was offered for a Machine",
     "register": "register the endorsement key of a machine, or an inventory of many",
     "replace": "register the new key of a machine and ban its old one",
-    "ban": "issue no more certificates for an endorsement key, and end its present ones; or --lift it",
+    "ban": "issue no more certificates for an endorsement key, and end the present one",
     "release": "let the next owner of a machine use its endorsement key",
     "kubeconfig": "give the signer a kubeconfig with few rights on a workload cluster",
     "rejoin-kubeconfig": "print the kubeconfig with which nodes rejoin after months off",

@@ -47,7 +47,7 @@ class WithheldCertificates:
         self._lock = Lock()
         self._certificates: OrderedDict[str, tuple[_Inputs, WithheldCertificate]] = OrderedDict()
 
-    def get_or_sign(
+    def get_or_sign(  # noqa: PLR0913, PLR0917 - what the certificate says; the last is not known before
         self,
         csr_uid: str,
         verified: VerifiedAnswer,

@@ -44,7 +44,7 @@ def _ban(session: Session) -> int:
     name = find_key(session.api, session.arguments.key).name
     body = read_key_body(session.api, name) or {}
     certificate = describe_certificate(session, body, node)
-    if is_banned(body):
+    if is_banned(body) and node is None:
         session.stderr.write(f"{printable(certificate)}\n")
     else:
         session.confirm(
@@ -63,7 +63,8 @@ def _ban(session: Session) -> int:
     def set_ban(body: KeyBody) -> Json | None:
         if not is_banned(body):
             return {"banned": ban}
-        return {"banned": named} if named.items() - body["spec"]["banned"].items() else None
+        stored = body["spec"]["banned"]
+        return {"banned": named} if stored | named != stored else None
 
     outcome = change_key(session.api, name, unless_changed(body, set_ban))
     done = "was banned before" if outcome == "unchanged" else "banned"
@@ -93,8 +94,8 @@ def _lift(session: Session) -> int:
     ended = (
         "its certificates that the ban ended may write again"
         if too
-        else "what the ban ended stays ended: run `kubelet-authenticator-tpm renew` on its node, and"
-        " restart the kubelet there"
+        else "what the ban ended stays ended: run `kubelet-authenticator-tpm renew` on its node,"
+        " and restart the kubelet there"
     )
     session.confirm(
         f"EndorsementKey {name}: {describe_key(body)}. After the ban is lifted, the TPM with this"
@@ -128,4 +129,4 @@ def _after_all(now: datetime, body: KeyBody) -> datetime:
     key = read_endorsement_key(body)
     lifted = None if key.ban_lifted is None else key.ban_lifted.at
     earlier = (key.ban.since, lifted)
-    return max(now, *(each + timedelta(seconds=1) for each in earlier if each is not None))
+    return max([now, *(each + timedelta(seconds=1) for each in earlier if each is not None)])
