@@ -6,7 +6,7 @@ resourceVersion that was read. Source: docs/protocol.md sections 2, 5.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from common.node_identity import attested_group
@@ -38,9 +38,6 @@ from signer.verify.machines.claims import (
 )
 from signer.verify.requests.credentials import credential_ids_after_issue, verify_known_credential
 
-_SECOND: Final = timedelta(seconds=1)
-"""Precision of times in Kubernetes objects."""
-_LAST_TIME: Final = datetime.max.replace(tzinfo=UTC) - _SECOND
 _MAX_ATTEMPTS: Final = 5
 """One of the racing replicas wins each attempt, so more conflicts than this are an outage."""
 
@@ -308,11 +305,8 @@ class _Attempt:
             requested = _with_renewal_of(node, requested)
         if node is None:
             return self.claims.create_attested_node(requested)
-        # A claim with other certificates is newer, also if the clocks of two replicas differ.
-        earliest = node.last_attested
-        if credential_ids != node.credential_ids:
-            earliest = min(earliest, _LAST_TIME) + _SECOND
-        requested = replace(requested, last_attested=max(requested.last_attested, earliest))
+        latest = max(requested.last_attested, node.last_attested)
+        requested = replace(requested, last_attested=latest)
         if node.endorsement_key == requested.endorsement_key:
             # An earlier certificate, perhaps the serving one, may expire later than this one.
             requested = replace(requested, not_after=max(requested.not_after, node.not_after))

@@ -2,7 +2,7 @@
 
 from copy import deepcopy
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -233,18 +233,3 @@ def test_k4_offer_is_compared_with_the_api_server_before_an_alarm() -> None:
     live = Scenario()
     live.put_claim(credential_ids=(A, B))
     assert unknown(scenario, FakeClaimStore(store=live.store)) is None
-
-
-# the order of claims
-
-
-def test_claim_with_other_certificates_is_newer_also_if_clocks_differ() -> None:
-    """Another replica, whose clock is ahead, wrote the present claim."""
-    scenario = renewal(A, A)
-    ahead = NOW + timedelta(minutes=1)
-    scenario.change_claim(last_attested=ahead)
-    for _ in range(2):
-        assert claim(scenario).node.last_attested == ahead + timedelta(seconds=1)
-    last = datetime.max.replace(tzinfo=UTC, microsecond=0)
-    scenario.change_claim(last_attested=last)
-    assert claim(scenario).node.last_attested >= last
