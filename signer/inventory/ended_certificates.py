@@ -39,7 +39,7 @@ _LASTING: Final = frozenset(
 )
 """Answers after which only a change of the cluster helps."""
 
-_Expression = Annotated[str, msgspec.Meta(max_length=200_000)]
+_Expression = Annotated[str, msgspec.Meta(max_length=100_000)]
 Following = Callable[["EndedCertificates"], Mapping[str, EndedEntry | None]]
 """Returns what entries must become, `None` for those that go."""
 
@@ -100,6 +100,14 @@ class EndedCertificatesClient:
         """Read the list. Raises `ApiServerUnavailable`, `EndedCertificatesNotListed`."""
         try:
             return EndedCertificates(tuple(self._parts()))
+        except ApiServerUnavailable as error:
+            raise _lasting(error) from error
+
+    def entry(self, node_name: str) -> EndedEntry | None:
+        """Return the entry of a node, and hold one policy at a time. Raises as `read`."""
+        try:
+            found = (part.entries.get(node_name) for part in self._parts())
+            return next((entry for entry in found if entry is not None), None)
         except ApiServerUnavailable as error:
             raise _lasting(error) from error
 

@@ -52,7 +52,7 @@ def certify_answer(current: CsrState, kind: CsrKind, answer: ParsedAnswer) -> Re
             not_after,
             sign,
         ),
-        entry=current.cluster.ended.read().entry(verified.holder.node_name),
+        entry=current.cluster.ended.entry(verified.holder.node_name),
     )
     for unknown in claimed.alarms:
         current.raise_alarm(unknown, verified.machine)
