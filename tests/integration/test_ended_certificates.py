@@ -3,8 +3,11 @@
 The list is a ValidatingAdmissionPolicy, and the signer has the rights of workload-rbac.yaml.
 """
 
+import os
+import shutil
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +17,13 @@ from signer.inventory.ended_certificates import POLICY_NAMES
 from signer.kube.resources import ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS
 from tests.harness.client import ApiError, Client
 from tests.harness.controlplane import ApiServer
+from tests.harness.documentation import blocks, run_commands
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
 from tests.harness.node import Node
 from tests.harness.process import wait_until
 from tests.harness.signer import Signer
+from tests.harness.workload import PACKAGING
 from tests.integration import csrs
 from tests.integration.credentials import client_of, renewed, with_stolen_authority
 from tests.integration.operator_calls import Operator, cluster_of, key_of, register
@@ -27,6 +32,7 @@ from tests.integration.scripted_node import Script
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 FIRST = ADMISSION_POLICIES.object_path(POLICY_NAMES[0])
+ENDED = "the client certificate has ended"
 ROUND = 150
 """Seconds in which the signer has maintained each cluster."""
 
@@ -36,7 +42,7 @@ def operator(fleet: Fleet, signer: Signer) -> Operator:  # noqa: ARG001 - it mus
     return Operator(fleet, fleet.management.admin_config)
 
 
-def is_refused(client: Client, name: str) -> bool:
+def is_refused(client: Client, name: str, reason: str = ENDED) -> bool:
     """Write the lease of a node as its kubelet does; return whether the policy refuses it."""
     lease: dict[str, Any] = {
         "apiVersion": "coordination.k8s.io/v1",
@@ -47,7 +53,7 @@ def is_refused(client: Client, name: str) -> bool:
     try:
         client.apply(f"{LEASES}/{name}", lease)
     except ApiError as error:
-        if "the client certificate has ended" in str(error):
+        if reason in str(error):
             return True
         raise
     return False
@@ -97,7 +103,9 @@ def test_ban_ends_all_certificates_and_a_lift_none_of_them(
     for _ in range(3):
         renewed(node)
         clients.append(client_of(node))
-    groups = first.create(REVIEWS, {"kind": "SelfSubjectReview", "apiVersion": REVIEWS[6:26]})
+    groups = first.create(
+        REVIEWS, {"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1"}
+    )
     assert attested_group(key_of(node), 1) in groups["status"]["userInfo"]["groups"]
     assert not any(is_refused(client, node.name) for client in clients)
     ban(operator, node)
@@ -180,6 +188,33 @@ def test_policy_that_was_deleted_or_changed_is_written_again(
     admin.delete(FIRST.replace(ADMISSION_POLICIES.plural, ADMISSION_POLICY_BINDINGS.plural))
     await_acceptance(client, node)
     await_refusal(client, node)
+
+
+def test_optional_policy_refuses_nodes_that_have_not_attested(
+    fleet: Fleet, machines: Machines, operator: Operator, tmp_path: Path
+) -> None:
+    node, attested = joined(machines)
+    workload = fleet.first.workload
+    unattested = workload.client(f"system:node:{node.name}", "system:nodes")
+    assert not is_refused(unattested, node.name)
+    workload.admin.create("/api/v1/nodes", {"metadata": {"name": "unattested"}})
+    listed = operator.call("doctor").output
+    assert "attested-nodes-policy.yaml would refuse the writes of" in listed
+    [block] = [b for b in blocks() if "attested-nodes-policy.yaml" in b.text]
+    shutil.copy(workload.admin_config, tmp_path / "workload.conf")
+    (tmp_path / "packaging").symlink_to(PACKAGING.parent)
+    environment = {"PATH": f"{fleet.management.assets}:{os.defpath}"}
+    run_commands(block.script, tmp_path, environment)
+    try:
+        wait_until(
+            lambda: is_refused(unattested, node.name, "only nodes that have attested may write"),
+            what="the policy is in force",
+        )
+        assert not is_refused(attested, node.name)
+        Script(node, client=unattested).challenge()
+    finally:
+        workload.kubectl("delete", "-f", str(PACKAGING / "attested-nodes-policy.yaml"))
+        workload.admin.delete("/api/v1/nodes/unattested")
 
 
 @pytest.mark.parametrize("restored", ["management", "workload", "both"])
