@@ -35,7 +35,7 @@ PROVIDE := $(BIN)/python -m tests.controlplane.provide --version $(KUBERNETES_VE
 
 .PHONY: help
 help: ## List the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: system-packages $(SETUP_STAMP) ## Bring Debian packages, a virtual environment, locked dependencies
@@ -109,6 +109,13 @@ test: setup controlplane docs ## Run all tests, or T=path::name; a skipped test 
 	$(PYTEST) tests/systemd $(ARGS)
 	$(PYTEST) tests/e2e $(ARGS)
 endif
+
+# Cheap ones first; `test-versions` runs all tests twice.
+EVERYTHING := check lint-workflows test-site test-chart test-image test-node-images test-upgrade test-cluster-api \
+	test-newcomer rehearse-release dist test-packages test-pythons test-versions
+.PHONY: test-everything
+test-everything: setup ## Run all test targets that `make test` does not, and print their results (hours)
+	@tests/setup/each-target.sh $(EVERYTHING)
 
 # Debian 12 has no package of it, so `make test` does not need it.
 PROVERIF ?= proverif

@@ -470,6 +470,10 @@ class AuthorityUnavailable(Unavailable, check="I1"):
     """The cluster's certificate authority cannot sign now."""
 
 
+class PermissionMissing(Unavailable, alarm=True):
+    """The management cluster forbids the signer a request that a check needs."""
+
+
 class ChallengeKeyUnavailable(Unavailable):
     """The Secret with the challenge keys cannot be read, or holds no key."""
 

@@ -495,10 +495,11 @@ class Inventory(Protocol):
         A Machine has one node name: M3 compares a requested name with these.
         """
 
-    def attested_nodes_with_key(self, key_name: str) -> Sequence[AttestedNodeObject]:
+    def attested_nodes_with_key(self, key_name: str) -> Sequence[AttestedNodeObject] | None:
         """Return the AttestedNodes of all Clusters that name this EndorsementKey.
 
-        Those without a Machine in the caches are left out.
+        Those without a Machine in the caches are left out. `None` if the caches do not have the
+        objects of all Clusters: then only the API server can say it.
         """
 
 
@@ -513,6 +514,9 @@ class ClaimStore(Protocol):
 
     def attested_node(self, cluster: ClusterKey, node_name: str) -> AttestedNodeObject | None:
         """Read the AttestedNode of a node, of any Cluster. Raises `AttestedNodeUnreadable`."""
+
+    def attested_nodes_with_key(self, key_name: str) -> Sequence[AttestedNodeObject]:
+        """Read the AttestedNodes of all Clusters that name this EndorsementKey."""
 
     def create_endorsement_key(
         self, name: str, public_key_pem: str, held_by: KeyHolder, now: datetime

@@ -41,7 +41,9 @@ _RETRY_INTERVAL: Final = 15.0
 """The same while the connection fails, and after a change of the Cluster."""
 
 
-def _watch_problem(plural: str, error: ApiServerUnavailable) -> ConnectionProblem:
+def _watch_problem(
+    plural: str, error: ApiServerUnavailable, *, reachable: bool
+) -> ConnectionProblem:
     if error.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
         return ConnectionProblem(
             reason=FORBIDDEN,
@@ -50,7 +52,9 @@ def _watch_problem(plural: str, error: ApiServerUnavailable) -> ConnectionProble
             reachable=True,
         )
     message = f"{error.message}: check the server in the kubeconfig Secret and the network"
-    return ConnectionProblem(reason=error.reason, message=message, reachable=error.status != 0)
+    if reachable:
+        message = f"{plural} cannot be listed and watched: {error.message}"
+    return ConnectionProblem(reason=error.reason, message=message, reachable=reachable)
 
 
 class ClusterConnector:
@@ -194,7 +198,8 @@ class ClusterConnector:
         if workload is None:
             return problem or CONNECTING
         if workload.failure is not None:
-            return _watch_problem(*workload.failure)
+            plural, error = workload.failure
+            return _watch_problem(plural, error, reachable=not workload.is_unreachable)
         # A Secret that became invalid does not close the open connection: the Cluster is served.
         return None if workload.has_synced else CONNECTING
 

@@ -7,7 +7,7 @@ kinds), and an object refers to it. One thread starts and ends the watches.
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
@@ -107,10 +107,13 @@ class InfrastructureWatches:
 
     def require_complete(self, namespace: str) -> None:
         """Raise `ApiServerUnavailable` while objects of a namespace exceed its memory budget."""
+        for cache in self.caches():
+            cache.require_complete(namespace)
+
+    def caches(self) -> Sequence[Cache[InfrastructureObject]]:
+        """Return the cache of each watched kind."""
         with self._lock:
-            watches = tuple(self._watches.values())
-        for watch in watches:
-            watch.cache.require_complete(namespace)
+            return tuple(watch.cache for watch in self._watches.values())
 
     def list_again(self) -> None:
         """Let nothing be read until everything has been listed again."""

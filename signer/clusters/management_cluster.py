@@ -1,12 +1,14 @@
 """Watches of the management cluster: Clusters, Machines, claims, and the objects they refer to."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from threading import Event
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
+from common.errors import ApiServerUnavailable
+from signer.clusters.connection_problem import ConnectionProblem
 from signer.clusters.infrastructure_watches import InfrastructureWatches
 from signer.clusters.state_check import StateCheck
 from signer.fairness.memory_budget import Budgets
@@ -40,7 +42,6 @@ from signer.inventory.kinds import (
 )
 from signer.kube.decode import Source
 from signer.kube.discovery import find_resource
-from signer.kube.pages import list_objects
 from signer.kube.resources import Kind, Resource
 from signer.kube.transport.client import ApiClient
 from signer.kube.transport.event_loop import EventLoop
@@ -60,8 +61,6 @@ NotifyFunc = Callable[[ClusterKey | None, str | None], None]
 
 _PAGE_SIZE: Final = 500
 """Objects of one answer; a page that exceeds the size limit is read again with fewer."""
-_MAX_WITH_KEY: Final = 100
-"""AttestedNodes that may name one key. Two are unusual already."""
 _DISCOVERY_THREADS: Final = 4
 """They read where the API server keeps its kinds, before each list."""
 
@@ -112,7 +111,8 @@ class ManagementCluster(ManagementCaches):
         self._synced_once = False
         self._infrastructure = InfrastructureWatches(
             api,
-            self._starter,
+            # What a provider answers says nothing about the state of the management cluster.
+            WatchStarter(api, self._loop, tenant="", cpu=budgets.cpu),
             stop,
             groups=infrastructure_groups,
             used_kinds=self.used_kinds,
@@ -146,15 +146,33 @@ class ManagementCluster(ManagementCaches):
         return self._loop.is_healthy() and not any(watch.has_ended for watch in self._watches)
 
     def has_synced(self) -> bool:
-        """Return whether Clusters, Machines, claims and policies have been listed once."""
-        caches = (self.clusters, self.machines, self.pools, self.keys, self.nodes)
-        policies_synced = self.policies.has_synced or not self._watch_policies
-        return all(cache.has_synced for cache in caches) and policies_synced
+        """Return whether Clusters, Machines, claims and policies can be read."""
+        return all(cache.has_synced for cache in self._deciding())
 
     def has_synced_once(self) -> bool:
         """Return whether everything was listed at least once, even if it is listed again now."""
         self._synced_once = self._synced_once or self.has_synced()
         return self._synced_once
+
+    def problem(self) -> ConnectionProblem | None:
+        """Return why no request of any Cluster is decided: which kind is outdated."""
+        outdated = [cache.plural for cache in self._deciding() if cache.is_outdated]
+        if not outdated:
+            return None
+        message = (
+            f"the management cluster's {' and '.join(outdated)} could not be read for over a"
+            " minute: the log of the signer says why"
+        )
+        return ConnectionProblem(
+            reason=ApiServerUnavailable.reason, message=message, reachable=True
+        )
+
+    def failing_seconds(self) -> Mapping[str, float]:
+        """Return since how many seconds each kind cannot be read, by its plural; 0 if it can."""
+        own = (*self._deciding(), self.bootstraps, self.key_requests)
+        return {
+            cache.plural: cache.failing_seconds for cache in (*own, *self._infrastructure.caches())
+        }
 
     def list_again(self) -> None:
         """Let nothing be read until everything has been listed again: it was restored."""
@@ -171,23 +189,24 @@ class ManagementCluster(ManagementCaches):
         """
         return self._infrastructure.get(reference)
 
-    def attested_nodes_with_key(self, key_name: str) -> Sequence[AttestedNodeObject]:
+    def attested_nodes_with_key(self, key_name: str) -> Sequence[AttestedNodeObject] | None:
         """Return the AttestedNodes that name an EndorsementKey, and whose Machine may exist.
 
-        The caches lack objects of a namespace that exceeds its budgets. Such a namespace must not
-        hide a node, so the API server is asked then. Raises `ApiServerUnavailable`.
+        `None` if the caches lack objects: those of other namespaces than the watched one, or of a
+        namespace that exceeds its budgets. They must not hide a node. Raises
+        `ApiServerUnavailable`.
         """
-        if all(c.is_complete for c in (self.clusters, self.machines, self.pools, self.nodes)):
-            return super().attested_nodes_with_key(key_name)
-        path = ATTESTED_NODES.collection_path(self.namespace)
-        selector = {"fieldSelector": f"spec.endorsementKey={key_name}"}
-        return tuple(
-            list_objects(self._api, path, _readable, query=selector, max_objects=_MAX_WITH_KEY)
-        )
+        caches = (self.clusters, self.machines, self.pools, self.nodes)
+        if self.namespace or not all(cache.is_complete for cache in caches):
+            return None
+        return super().attested_nodes_with_key(key_name)
 
     def require_complete(self, namespace: str) -> None:
         """Raise `ApiServerUnavailable` while the caches may lack what the API server has."""
         self.state.require_confirmed()
+        if self._watch_policies:
+            # The policies in force are of the last list.
+            self.policies.require_synced()
         super().require_complete(namespace)
         self._infrastructure.require_complete(namespace)
 
@@ -207,6 +226,11 @@ class ManagementCluster(ManagementCaches):
         if self.clusters.has_synced:
             for cluster in self.clusters.by_index("refers", reference):
                 self._notify(cluster.key, None)
+
+    def _deciding(self) -> Sequence[Cache[Any]]:
+        """Return the caches without which no request of any Cluster can be decided."""
+        caches = (self.clusters, self.machines, self.pools, self.keys, self.nodes)
+        return (*caches, self.policies) if self._watch_policies else caches
 
     def _bootstrap_changed(
         self, key: str, _before: BootstrapObject | None, _after: BootstrapObject | None
@@ -279,11 +303,3 @@ def _before_and_after(changed: Callable[[V], None]) -> EventHandler[V]:
                 changed(value)
 
     return handler
-
-
-def _readable(source: Source) -> AttestedNodeObject | None:
-    """Return an AttestedNode, `None` for one that cannot be read: it names no key."""
-    try:
-        return read_attested_node(source)
-    except ValueError:
-        return None

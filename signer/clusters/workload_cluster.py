@@ -113,9 +113,12 @@ class WorkloadCluster(WorkloadCaches):
 
     @property
     def is_unreachable(self) -> bool:
-        """Return whether the API server did not answer the last list or watch of a collection."""
-        failure = self.failure
-        return failure is not None and failure[1].status == 0
+        """Return whether the API server answered the last list or watch of no collection.
+
+        A node can make its own objects unreadable; its API server answers the others.
+        """
+        failures = [watch.reflector.failure for watch in self._watches]
+        return all(error is not None and error.status == 0 for error in failures)
 
     @property
     def is_unauthorized(self) -> bool:
@@ -132,8 +135,10 @@ class WorkloadCluster(WorkloadCaches):
 
     def read_hosts(self) -> None:
         """Read the addresses of the `kubernetes` service, which no certificate may name (S3)."""
+        self.hosts.note_failure()
         response = self._api.get(SERVICES.object_path("kubernetes", "default"))
         self.hosts.replace(response.read(read_service))
+        self.hosts.note_success()
 
     def remove_binding(self, name: str) -> None:
         """Delete an auto-approving binding, unless another one has its name since.

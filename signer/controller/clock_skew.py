@@ -39,9 +39,10 @@ class ClockSkew:
             return min(self._recent, key=abs, default=0.0)
 
     @property
-    def is_tolerable(self) -> bool:
-        """Return whether this replica can serve with this clock."""
-        return abs(self.seconds) <= _MAX_SECONDS
+    def is_trusted(self) -> bool:
+        """Return whether this replica can serve with this clock; not before it was compared."""
+        with self._lock:
+            return any(abs(seconds) <= _MAX_SECONDS for seconds in self._recent)
 
     def observe(self, date: bytes, sent: datetime, received: datetime) -> None:
         """Compare the header `Date` of an answer with the times of the request and the answer."""

@@ -52,11 +52,7 @@ class Controller:
         """Set when the workers have ended: the next reports are the last ones."""
         parts = ControllerParts(config, log, self._stop, agent=agent, host_name=host_name)
         self._parts = parts
-        rounds = ManagementRounds(
-            parts.challenge_keys,
-            parts.cleanup,
-            is_clock_tolerable=lambda: parts.clock_skew.is_tolerable,
-        )
+        rounds = ManagementRounds(parts.steps, parts.challenge_keys, parts.cleanup)
         self._reports = Loop(
             "reports",
             parts.reports.write,

@@ -1,31 +1,32 @@
 """Notes the calls to one cluster's API server during one reconciliation: duration and writes."""
 
+import math
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Final, TypeVar
+from typing import TypeVar
 
+from common.errors import ApiServerUnavailable
 from common.names import CHALLENGE_ANNOTATION
+from signer.fairness.circuit_breaker import SLOW_SECONDS
 from signer.kube.csrs import CsrClient
 from signer.model import Csr
 
 T = TypeVar("T")
 
-SLOW_CALL_SECONDS: Final = 3.0
-"""A healthy API server answers a write within one second. A call may take half a minute to fail.
-
-Only the duration of a call counts for the circuit breaker of a cluster. A call that fails fast
-holds no worker, and a requester can make its own request fail (422).
-"""
-
 
 class RecordingCsrWriter:
-    """Passes calls on to a `CsrClient`; notes whether one was slow, and which versions it wrote."""
+    """Passes calls on to a `CsrClient`; notes how long they took, and which versions they wrote.
+
+    For the circuit breaker of a cluster, a call fails if a connection takes long and brings no
+    answer. A call that fails fast holds no worker, and a requester can make its own request fail
+    (422).
+    """
 
     def __init__(self, writer: CsrClient, monotonic: Callable[[], float]) -> None:
         self._writer = writer
         self._monotonic = monotonic
-        self.slow: bool | None = None
-        """Whether a call was slow; `None` before the first call."""
+        self.seconds: float | None = None
+        """How long the slowest call took, infinite without an answer; `None` before the first."""
         self.replaced: set[str] = set()
         """resourceVersions of the CSR that a write replaced."""
         self.written: str | None = None
@@ -82,9 +83,14 @@ class RecordingCsrWriter:
         return after
 
     def _time(self, call: Callable[[], T]) -> T:
-        started = self._monotonic()
+        started, answered = self._monotonic(), True
         try:
             return call()
+        except ApiServerUnavailable as error:
+            answered = not isinstance(error.__cause__, OSError)
+            raise
         finally:
-            slow = self._monotonic() - started >= SLOW_CALL_SECONDS
-            self.slow = slow or bool(self.slow)
+            seconds = self._monotonic() - started
+            if not answered and seconds >= SLOW_SECONDS:
+                seconds = math.inf
+            self.seconds = max(seconds, self.seconds or 0.0)

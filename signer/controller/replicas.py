@@ -31,6 +31,7 @@ from signer.inventory.replica_records.replica_leases import (
     PolicySource,
 )
 from signer.kube.leases import Lease, LeaseClient
+from signer.kube.transport.client import is_outage
 from signer.model import ClusterKey
 
 _logger = logging.getLogger(__name__)
@@ -203,6 +204,8 @@ class Replicas:
                 self._delete_lease()
                 self._tried_lease = False
         except ApiServerUnavailable as error:
+            if is_outage(error):
+                self._state.note_interruption()
             self._renewing.begin(error)
         else:
             self._renewing.end()

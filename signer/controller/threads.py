@@ -18,6 +18,10 @@ MAX_SECONDS: Final = 900.0
 """Seconds for one step of a thread. A call to an API server ends within half a minute, and a step
 has several: a slow API server must not end this process."""
 
+MAX_SILENCE_SECONDS: Final = 180.0
+"""Seconds without a successful request to the management cluster. A replica asks for Leases every
+two seconds, and for the challenge keys each minute."""
+
 
 class Loop:
     """Repeats a step on a thread until `stop` is set, and then takes the last step."""
@@ -75,6 +79,30 @@ class Loop:
             run_logged(self._step, self.name)
         if self._last is not None:
             run_logged(self._last, f"end of {self.name}")
+
+
+class Contact:
+    """Whether requests to the management cluster succeed; any thread may call `is_good`."""
+
+    def __init__(self, succeeded_at: Callable[[], float]) -> None:
+        """Call `succeeded_at` for when a request last succeeded, on the monotonic clock."""
+        self._succeeded_at = succeeded_at
+        self._was_good = True
+
+    def is_good(self) -> bool:
+        """Return whether a request succeeded in the last minutes; log when that changes."""
+        good = time.monotonic() - self._succeeded_at() < MAX_SILENCE_SECONDS
+        changed, self._was_good = good != self._was_good, good
+        if changed and good:
+            _logger.info("requests to the management cluster succeed again")
+        elif changed:
+            message = (
+                "this replica is not ready: its API server must answer, the kubeconfig or service"
+                " account must have the server's CA, and the credential must be valid"
+            )
+            fields = {"message": message, "alarm": True}
+            _logger.error("no request to the management cluster succeeds", extra={"fields": fields})
+        return good
 
 
 class Health:

@@ -4,6 +4,7 @@ import random
 import secrets
 import time
 from datetime import UTC, datetime
+from functools import partial
 from hashlib import sha256
 from threading import Event
 from typing import Final
@@ -40,7 +41,8 @@ from signer.controller.replicas import Replica, Replicas
 from signer.controller.reports.cluster_events import Connections
 from signer.controller.reports.cluster_state import encode_reports, render_reports
 from signer.controller.reports.reports import Reports
-from signer.controller.threads import Health
+from signer.controller.steps import Step, Steps
+from signer.controller.threads import Contact, Health
 from signer.controller.workers import MAX_WORKERS_PER_CLUSTER, WORKERS, CsrWorkers, connect_caches
 from signer.fairness.memory_budget import Budgets
 from signer.fairness.task_pool import TaskPool
@@ -84,7 +86,16 @@ class ControllerParts:
     def __init__(
         self, config: Config, log: LogWriter, stop: Event, *, agent: str, host_name: str
     ) -> None:
+        self.clock_skew = ClockSkew()
         api = ApiClient("management", config.management, user_agent=agent)
+        lease_api = ApiClient(
+            "management",
+            config.management,
+            user_agent=agent,
+            observe_date=self.clock_skew.observe,
+            answer_seconds=RENEW_DEADLINE,
+        )
+        self._contact = Contact(lambda: max(api.succeeded_at, lease_api.succeeded_at))
         self._config = config
         self._log = log
         self._version = agent.rpartition("/")[2]
@@ -92,8 +103,8 @@ class ControllerParts:
         self._budgets = Budgets()
         self.management = self._make_management(api, stop)
         self.policy_sync = PolicySync(self.management, config.policy_file)
-        self.clock_skew = ClockSkew()
-        self.replicas = self._make_replicas(agent, host_name)
+        self.steps = Steps(lambda: self.clock_skew.is_trusted)
+        self.replicas = self._make_replicas(lease_api, host_name)
         claims = LimitedClaimStore(api, self.management)
         leases = LeaseClient(api, config.own_namespace)
         authority_leases, opt_ins = AuthorityLeases(leases), OptIns(leases)
@@ -161,6 +172,7 @@ class ControllerParts:
         self, api: ApiClient, authorities: ClusterAuthorities, claims: LimitedClaimStore
     ) -> WorkloadRounds:
         return WorkloadRounds(
+            self.steps,
             self.management,
             self.policy_sync.active,
             authorities,
@@ -172,6 +184,7 @@ class ControllerParts:
 
     def _make_reports(self, api: ApiClient) -> Reports:
         return Reports(
+            self.steps,
             api,
             self.management,
             self.policy_sync,
@@ -206,19 +219,27 @@ class ControllerParts:
         """Return whether this replica may serve Clusters if others can do it, too."""
         return (
             self.health.is_good()
+            and self._contact.is_good()
             and self.management.has_synced_once()
-            and self.clock_skew.is_tolerable
+            and self.clock_skew.is_trusted
         )
 
     def _is_ready(self) -> bool:
-        """Return whether this replica serves its share of the Clusters."""
-        return self._can_serve() and self.replicas.has_share_of_clusters
+        """Return whether this replica serves its share of the Clusters, and can decide.
+
+        A replica that cannot decide keeps its Lease, by which it notices a restore.
+        """
+        return (
+            self._can_serve()
+            and self.replicas.has_share_of_clusters
+            and self.management.problem() is None
+        )
 
     def _problem(self, key: ClusterKey) -> ConnectionProblem | None:
-        """Return why a Cluster is not served: its connection, or else its maintenance."""
+        """Return why a Cluster is not served: its connection, its maintenance, or our caches."""
         workload = self.clusters.get(key)
         problem = None if workload is None else self._rounds.problem(workload)
-        return self.clusters.problem(key) or problem
+        return self.clusters.problem(key) or problem or self.management.problem()
 
     def _make_health(self, stop: Event) -> Health:
         health = Health(stop)
@@ -228,15 +249,8 @@ class ControllerParts:
         health.add("watches of workload clusters", self.clusters.is_watching)
         return health
 
-    def _make_replicas(self, agent: str, host_name: str) -> Replicas:
+    def _make_replicas(self, api: ApiClient, host_name: str) -> Replicas:
         name = f"{host_name}_{secrets.token_hex(8)}"
-        api = ApiClient(
-            "management",
-            self._config.management,
-            user_agent=agent,
-            observe_date=self.clock_skew.observe,
-            answer_seconds=RENEW_DEADLINE,
-        )
         return Replicas(
             LeaseClient(api, self._config.own_namespace),
             Replica(name=name, namespace=self._config.watched_namespace),
@@ -268,7 +282,7 @@ class ControllerParts:
             budgets=self._budgets,
             pool=pool,
             serves=self.replicas.serves,
-            connecting=self._bindings.note_opt_in,
+            connecting=self._note_opt_in,
             opened=self._on_cluster_added,
         )
 
@@ -324,6 +338,7 @@ class ControllerParts:
             replicas=lambda: self.replicas.count,
             clock_skew=lambda: self.clock_skew.seconds,
             lost_lines=self._log.lost,
+            failing_kinds=self.management.failing_seconds,
         )
         app = build_app(
             registry,
@@ -341,6 +356,9 @@ class ControllerParts:
     def _replica_name(self, cluster: ClusterKey) -> str | None:
         replica = self.replicas.serving(cluster)
         return None if replica is None else replica.name
+
+    def _note_opt_in(self, key: ClusterKey) -> None:
+        self.steps.call(Step.NOTE_OPT_IN, partial(self._bindings.note_opt_in, key))
 
     def _on_cluster_added(self, workload: WorkloadCluster) -> None:
         """Connect the caches of a workload cluster with the queue."""

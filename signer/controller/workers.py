@@ -134,23 +134,24 @@ class CsrWorkers:
             state.handled.observe(name, after)
             if after is None or (before is not None and before.uid != after.uid):
                 state.pauses.forget(name)
-            if after is None and before is not None:
-                state.withheld.forget(before.uid)
             if workload.stopped.is_set():
                 return
             if after is not None:
                 self._queue.add(_item(key, after))
+            elif before is not None and state.withheld.unreleased(name):
+                self._queue.add(_item(key, before))
             elif before is not None:
+                state.withheld.forget(name)
                 self._queue.forget(_item(key, before))
 
         workload.csrs.add_event_handler(csr_changed)
 
     def _work(self, number: int) -> None:
         while (item := self._queue.get()) is not None:
-            result, slow = RETRY, None
+            result, seconds = RETRY, None
             self._began[number] = self._monotonic()
             try:
-                result, slow = self._reconcile(item)
+                result, seconds = self._reconcile(item)
             except Unavailable:
                 pass  # a cache is not filled yet
             except Exception:
@@ -158,30 +159,25 @@ class CsrWorkers:
                 _logger.exception("reconciliation failed", extra={"fields": fields})
             finally:
                 self._began[number] = math.inf
-                self._queue.done(item, result, slow=slow)
+                self._queue.done(item, result, seconds=seconds)
 
-    def _reconcile(self, item: Item) -> tuple[Result, bool | None]:
-        """Reconcile an item; return the result, and whether a call to the cluster was slow."""
+    def _reconcile(self, item: Item) -> tuple[Result, float | None]:
+        """Reconcile an item; return the result, and how long the cluster's slowest call took."""
         workload = self._clusters.get(item.cluster)
-        csr = workload.csrs.get(item.name) if workload is not None else None
-        if workload is None or csr is None or _item(item.cluster, csr) != item:
+        if workload is None:
             return DONE, None
-        state = self._states[workload]
-        if state.handled.includes(csr):
+        csr, state = workload.csrs.get(item.name), self._states[workload]
+        writer = RecordingCsrWriter(workload.writer, self._monotonic)
+        context = self._context(workload, state, writer)
+        if csr is None:
+            forget = partial(self._reconciler.forget_unreleased, item.name, context)
+            workload.cpu.call(forget, free=_FREE_CPU)
+            return DONE, writer.seconds
+        if _item(item.cluster, csr) != item or state.handled.includes(csr):
             return DONE, None
         pause = state.pauses.remaining(csr, self._monotonic())
         if pause:
             return Result(requeue=Requeue.ON_CHANGE, seconds=pause), None
-        writer = RecordingCsrWriter(workload.writer, self._monotonic)
-        context = ClusterContext(
-            key=item.cluster,
-            inventory=CachedInventory(self._management, workload),
-            csrs=writer,
-            ended=workload.ended,
-            shares=state.shares,
-            withheld=state.withheld,
-            on_authority_failure=workload.full_maintenance_due.set,
-        )
         reconcile = partial(self._reconciler.reconcile, csr, context)
         result, _ = workload.cpu.call(reconcile, free=_FREE_CPU)
         if writer.attempted:
@@ -196,7 +192,20 @@ class CsrWorkers:
             state.handled.observe(csr.name, workload.csrs.get(csr.name))
         if writer.accepted:
             workload.cpu.refund()
-        return result, writer.slow
+        return result, writer.seconds
+
+    def _context(
+        self, workload: WorkloadCluster, state: _ClusterCsrs, writer: RecordingCsrWriter
+    ) -> ClusterContext:
+        return ClusterContext(
+            key=workload.key,
+            inventory=CachedInventory(self._management, workload),
+            csrs=writer,
+            ended=workload.ended,
+            shares=state.shares,
+            withheld=state.withheld,
+            on_authority_failure=workload.full_maintenance_due.set,
+        )
 
 
 def _item(cluster: ClusterKey, csr: Csr) -> Item:

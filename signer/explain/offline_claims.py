@@ -1,5 +1,6 @@
 """The claims (K1 to K4) of objects in files; nothing is written."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from common.errors import ApiServerUnavailable
@@ -29,6 +30,10 @@ class OfflineClaimStore:
         """Return the AttestedNode of a node of any Cluster, or `None` if no file has it."""
         name = attested_node_name(cluster, node_name)
         return self._objects.nodes.get(f"{cluster.namespace}/{name}")
+
+    def attested_nodes_with_key(self, key_name: str) -> Sequence[AttestedNodeObject]:
+        """Return the AttestedNodes of all Clusters in the files that name this EndorsementKey."""
+        return self._objects.nodes.by_index("endorsement key", key_name)
 
     def create_endorsement_key(
         self,

@@ -122,7 +122,7 @@ class CachedInventory:
         """Return this Cluster's AttestedNodes with exactly this provider ID."""
         return self._management.nodes.by_index("provider ID", (self._key, provider_id))
 
-    def attested_nodes_with_key(self, key_name: str) -> Sequence[AttestedNodeObject]:
+    def attested_nodes_with_key(self, key_name: str) -> Sequence[AttestedNodeObject] | None:
         """Return the AttestedNodes of all Clusters that name this EndorsementKey."""
         return self._management.attested_nodes_with_key(key_name)
 

@@ -96,8 +96,11 @@ class ManagementCaches(ABC):
     def infrastructure(self, reference: Reference) -> InfrastructureObject | None:
         """Return an infrastructure object of any kind, `None` if it does not exist."""
 
-    def attested_nodes_with_key(self, key_name: str) -> Sequence[AttestedNodeObject]:
-        """Return the AttestedNodes that name an EndorsementKey, and whose Machine may exist."""
+    def attested_nodes_with_key(self, key_name: str) -> Sequence[AttestedNodeObject] | None:
+        """Return the AttestedNodes that name an EndorsementKey, and whose Machine may exist.
+
+        `None` if the caches do not have the objects of all Clusters.
+        """
         return tuple(filter(self.has_machine, self.nodes.by_index("endorsement key", key_name)))
 
     def has_machine(self, node: AttestedNodeObject) -> bool:

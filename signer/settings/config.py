@@ -5,7 +5,8 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
@@ -153,14 +154,15 @@ def load_connection(
     kubeconfig: Path | None, in_cluster_endpoint: tuple[str, str] | None, problems: list[str]
 ) -> Connection | None:
     """Return the connection to the management cluster, else add the problem."""
+    if kubeconfig is not None:
+        read = partial(_read_kubeconfig, kubeconfig)
+    elif in_cluster_endpoint is not None:
+        read = partial(in_cluster, *in_cluster_endpoint, SERVICE_ACCOUNT)
+    else:
+        problems.append("--kubeconfig is required outside of a pod")
+        return None
     try:
-        if kubeconfig is not None:
-            connection = parse_kubeconfig(kubeconfig.read_bytes())
-        elif in_cluster_endpoint is not None:
-            connection = in_cluster(*in_cluster_endpoint, SERVICE_ACCOUNT)
-        else:
-            problems.append("--kubeconfig is required outside of a pod")
-            return None
+        connection = replace(read(), read_again=read)
         client_context(connection)
     except OSError as error:
         problems.append(f"{kubeconfig}: {error.strerror}")
@@ -169,6 +171,10 @@ def load_connection(
     else:
         return connection
     return None
+
+
+def _read_kubeconfig(path: Path) -> Connection:
+    return parse_kubeconfig(path.read_bytes())
 
 
 def _own_namespace(name: str | None, problems: list[str]) -> str:

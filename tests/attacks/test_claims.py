@@ -510,6 +510,16 @@ def leftover(
     return change
 
 
+def unseen_by_caches(change: Callable[[Scenario], object]) -> Callable[[Scenario], object]:
+    """Let a signer decide whose caches have the objects of one namespace."""
+
+    def mutate(scenario: Scenario) -> None:
+        change(scenario)
+        scenario.inventory.sees_all = False
+
+    return mutate
+
+
 def being_moved(scenario: Scenario) -> None:
     """`clusterctl move` makes the claims first, and then the Machines of the paused Cluster."""
     moved_claim(scenario)
@@ -560,6 +570,12 @@ LEFT: Table = {
         ),
         **{
             f"a TPM of a living node, with {name}": answering(leftover(leave))
+            for name, leave in LEFTOVERS.items()
+        },
+        **{
+            f"a TPM of a living node of another namespace, with {name}": answering(
+                unseen_by_caches(leftover(leave))
+            )
             for name, leave in LEFTOVERS.items()
         },
         "a TPM of a tenant whose AttestedNode cannot be read": answering(unreadable_tenant),

@@ -157,6 +157,10 @@ class ReconcilerFixture:
         """Reconcile a CSR once, as the cache has it."""
         return CsrReconciler(self.dependencies()).reconcile(csr, self.cluster)
 
+    def forget_unreleased(self, csr: Csr) -> None:
+        """Do what a worker does when the watch has delivered that a CSR waits no longer."""
+        CsrReconciler(self.dependencies()).forget_unreleased(csr.name, self.cluster)
+
     def file(self, csr: Csr) -> Csr:
         """File a CSR."""
         return self.csrs.put(csr)

@@ -126,6 +126,16 @@ class FakeApiServer(ThreadingHTTPServer):
         ca = self.authority.pair.certificate.decode()
         return Connection(server=self.url, ca=ca, token="very-secret")
 
+    def rotate(self, authority: pki.Authority, directory: Path) -> None:
+        """Use a certificate of another authority in the next handshakes."""
+        self.authority = authority
+        files = directory / "rotated.crt", directory / "rotated.key"
+        pair = authority.server(HOST)
+        for file, content in zip(files, (pair.certificate, pair.key), strict=True):
+            file.write_bytes(content)
+        assert isinstance(self.socket, ssl.SSLSocket)
+        self.socket.context.load_cert_chain(*files)
+
     def answer_for_all_names(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Lead all connections of this process to the server, whatever name they are for."""
         port = self.server_port

@@ -82,6 +82,15 @@ class FakeClaimStore:
             raise AttestedNodeUnreadable("unreadable")
         return self.store.find_node(cluster, node_name)
 
+    def attested_nodes_with_key(self, key_name: str) -> Sequence[AttestedNodeObject]:
+        self._read(f"nodes of {key_name[:8]}")
+        unreadable = self.store.unreadable_nodes
+        return [
+            node
+            for node in self.store.nodes.values()
+            if node.endorsement_key == key_name and (node.cluster, node.node_name) not in unreadable
+        ]
+
     def create_endorsement_key(
         self, name: str, public_key_pem: str, held_by: KeyHolder, now: datetime
     ) -> EndorsementKeyObject:

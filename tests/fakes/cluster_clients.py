@@ -60,6 +60,7 @@ class FakeStream:
 
     async def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         cluster, version = self._client.cluster, query["resourceVersion"]
+        yield b""
         if cluster.expired(version):
             gone = {"kind": "Status", "metadata": {}, "code": HTTPStatus.GONE, "reason": "Expired"}
             yield encoded({"type": "ERROR", "object": gone})

@@ -24,6 +24,8 @@ class FakeInventory:
     store: StoredClaims
     nodes: list[Node] = field(default_factory=list)
     filled: bool = True
+    sees_all: bool = True
+    """Whether the caches have the objects of all Clusters."""
 
     def cluster(self) -> Cluster:
         self._require_filled()
@@ -94,9 +96,11 @@ class FakeInventory:
             if (n.cluster, n.provider_id) == (self.of.key, provider_id)
         ]
 
-    def attested_nodes_with_key(self, key_name: str) -> Sequence[AttestedNodeObject]:
+    def attested_nodes_with_key(self, key_name: str) -> Sequence[AttestedNodeObject] | None:
         """Find AttestedNodes of all Clusters by key."""
         self._require_filled()
+        if not self.sees_all:
+            return None
         return [
             n
             for n in self._attested_nodes()

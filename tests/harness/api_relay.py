@@ -81,7 +81,8 @@ class _Passing(BaseHTTPRequestHandler):
     def _pass(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.server.requests.append((self.command, self.path))
-        if self.server.away:
+        hidden = self.server.unanswered
+        if self.server.away or (hidden and re.search(hidden, f"{self.command} {self.path}")):
             self.close_connection = True
             return
         if "watch=true" in self.path and self.server.expire(self):
@@ -102,6 +103,10 @@ class _Passing(BaseHTTPRequestHandler):
                 self.close_connection = True
                 return
             self._give_back(response)
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        """Return the header `Date`."""
+        return super().date_time_string((timestamp or time.time()) + self.server.ahead)
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _pass  # noqa: N815 # theirs
 
@@ -125,9 +130,14 @@ class ApiRelay(ThreadingHTTPServer):
     def __init__(self, server: ApiServer, directory: Path, client: pki.Pair | None) -> None:
         super().__init__((HOST, 0), _Passing)
         directory.mkdir(parents=True)
+        self._directory = directory
         self.fault: Fault | None = None
         self.away = False
         """Whether no request is answered; `cut` ends those in progress."""
+        self.ahead = 0.0
+        """By how many seconds the clock of the API server seems to be ahead."""
+        self.unanswered = ""
+        """A regular expression: other requests that are not answered, as method and path."""
         self.latency: Callable[[], float] = float
         """Returns for how many seconds to hold a request before it is passed on."""
         self.requests: list[tuple[str, str]] = []
@@ -149,6 +159,13 @@ class ApiRelay(ThreadingHTTPServer):
     def url(self) -> str:
         """The relay's address."""
         return f"https://{HOST}:{self.server_port}"
+
+    def rotate(self, authority: pki.Authority) -> None:
+        """Use a certificate of another authority from now on; end all connections."""
+        assert isinstance(self.socket, ssl.SSLSocket)
+        pair = authority.server(HOST)
+        self.socket.context.load_cert_chain(*_files(self._directory, "rotated", pair))
+        self.cut()
 
     @contextmanager
     def upstream(self) -> Iterator[http.client.HTTPSConnection]:

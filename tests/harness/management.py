@@ -19,6 +19,8 @@ NAMESPACE = "node-attestation-system"
 ACCOUNT = "node-attestation-signer"
 TOKEN_SECONDS = 86400
 NONE: objects.Annotations = MappingProxyType({})
+PERMISSIONS = ("management-rbac.yaml", "admission-policy.yaml")
+"""The manifests with what the signer may do. An installation by Helm has its own of all of it."""
 
 
 class ManagementCluster(ApiServer):
@@ -36,12 +38,23 @@ class ManagementCluster(ApiServer):
 
     def install_attestation(self) -> None:
         """Install the CRDs of this project, the signer's role and the admission policy."""
-        for name in ("crds", "management-rbac.yaml", "admission-policy.yaml"):
+        for name in ("crds", *PERMISSIONS):
             self.kubectl("apply", "--server-side", "-f", str(self.packaging / name))
         signer = self.with_token(self._signer_token())
         wait_until(
             lambda: signer.may("get", "secrets"), what="the API server applies the signer's role"
         )
+
+    def remove_permissions(self) -> None:
+        """Remove the signer's role and the admission policy, but not the signer's namespace.
+
+        Nothing in this cluster completes the deletion of a namespace.
+        """
+        texts = [(self.packaging / name).read_text(encoding="utf-8") for name in PERMISSIONS]
+        documents = [each for text in texts for each in yaml.safe_load_all(text)]
+        items = [each for each in documents if each["kind"] != "Namespace"]
+        bundle = {"apiVersion": "v1", "kind": "List", "items": items}
+        self.kubectl("delete", "-f", "-", stdin=json.dumps(bundle))
 
     @contextmanager
     def cluster_api(self, namespace: str) -> Iterator[None]:

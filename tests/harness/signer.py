@@ -126,6 +126,10 @@ class Signer:
             self._policy.write_text(previous, encoding="utf-8")
             self.start()
 
+    def write_kubeconfig(self, text: str) -> None:
+        """Replace the kubeconfig file of a running signer."""
+        self._kubeconfig.write_text(text)
+
     def write_policy(self, text: str) -> None:
         """Replace the policy file of a running signer."""
         self._policy.write_text(text, encoding="utf-8")

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
+from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -11,10 +12,13 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from authenticator.model import KeyPair
 from authenticator.state import credential
 from common.requests.csr import node_subject
-from tests.harness.client import Client
+from tests.harness.client import ApiError, Client
 from tests.harness.machines import Machines
 from tests.harness.node import Node
 from tests.harness.pki import Authority, ec_key, key_pem
+from tests.integration import csrs
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
 
 def credential_id(pem: bytes) -> str:
@@ -52,6 +56,30 @@ def client_of(node: Node) -> Client:
         file.write_text(credential[name])
     workload = node.tenant.workload
     return Client(server=workload.url, authority=workload.admin.authority, certificate=files)
+
+
+def is_refused(client: Client, name: str) -> bool:
+    """Write the lease of a node as its kubelet does; return whether the policy refuses it."""
+    lease: dict[str, Any] = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": name},
+        "spec": {"holderIdentity": name, "leaseDurationSeconds": 40},
+    }
+    try:
+        client.apply(f"{LEASES}/{name}", lease)
+    except ApiError as error:
+        if "client certificate is not one of the last" in str(error):
+            return True
+        raise
+    return False
+
+
+def ban(node: Node, management: Client) -> None:
+    """Ban the key of a node, as `kubectl attestation ban` does."""
+    key = csrs.claim(node, management)["endorsementKey"]
+    banned = {"reason": "stolen", "by": "test", "since": "2026-11-22T00:00:00Z"}
+    management.patch(f"{csrs.ENDORSEMENT_KEYS}/{key}", {"spec": {"banned": banned}})
 
 
 DAY = 24 * 3600

@@ -91,6 +91,8 @@ class Server:
             options = {"resourceVersion": version, "timeoutSeconds": "60", **query}
             events = []
             async for line in self.stream.watch(path, options):
+                if not line:
+                    continue
                 event = json.loads(line)
                 events.append((event["type"], event["object"]))
                 if event["object"]["metadata"].get("name") == last:

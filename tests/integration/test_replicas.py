@@ -22,9 +22,11 @@ from tests.harness.clocks import shifted
 from tests.harness.fleet import Fleet, WorkloadTenant
 from tests.harness.machines import Machines
 from tests.harness.management import NAMESPACE, ManagementCluster
+from tests.harness.node import Node
 from tests.harness.process import wait_until
 from tests.harness.signer import OPT_IN, Signer, opt_in, wait_until_unshared, without_leases
 from tests.integration import csrs
+from tests.integration.credentials import credential_id
 from tests.integration.policies import stored_policy
 from tests.integration.scripted_node import Script
 
@@ -33,6 +35,8 @@ MANY = 12
 """Clusters without kubeconfig Secrets: so many that each replica gets some of them."""
 ENOUGH = 2
 """Joins of one cluster, also on a machine where the first takes as long as all restarts."""
+RACES = 20
+"""Joins until one of two replicas was slower than the other, which most of them show."""
 LABEL = "test/label"
 SLOW_RENEWALS = 7
 """Renewals of one replica, each of which takes 4.5 seconds: longer than two Leases are valid."""
@@ -132,6 +136,40 @@ def test_no_join_fails_while_all_replicas_are_replaced(
     for replica in new:
         assert not [line for line in replica.lines if line["level"] == "error"]
         replica.stop()
+
+
+def test_certificate_that_the_slower_of_two_replicas_recorded_leaves_the_claim(
+    alone: Fleet, machines: Machines, tmp_path: Path
+) -> None:
+    """Both serve a Cluster for some seconds of a rolling update; 25 of 200 claims kept one more."""
+    tenant, nodes = alone.first, list[Node]()
+    first = Signer(alone, tmp_path / "first")
+    second = Signer(alone, tmp_path / "second").share_with_no_other()
+
+    def lost() -> list[str]:
+        lines = [*first.lines, *second.lines]
+        return [line["node"] for line in lines if line["event"] == "certificate was not released"]
+
+    with first, second:
+        served = {(each.namespace, each.name): "Served" for each in alone.tenants}
+        for signer in (first, second):
+            wait_until(lambda s=signer: served.items() <= s.states().items(), what="both serve")  # type: ignore[misc]
+        while not lost() and len(nodes) < RACES:
+            nodes.append(machines.registered(tenant))
+            assert nodes[-1].call().status == 0
+        wait_until(lambda: bool(lost()), what="a replica was slower")
+        wait_until(
+            lambda: all(len(recorded(alone, node)) == 1 for node in nodes),
+            what="each claim has the certificate of its node alone",
+        )
+    for node in nodes:
+        assert recorded(alone, node) == [credential_id(node.call().certificate.encode())]
+
+
+def recorded(fleet: Fleet, node: Node) -> list[str]:
+    """Return the certificates in the claim of a node."""
+    ids: list[str] = csrs.claim(node, fleet.management.admin)["credentialIDs"]
+    return ids
 
 
 def test_replicas_write_one_status_of_the_policy(alone: Fleet, many: str, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness import kubeconfig, pki
 from tests.harness.api_relay import Fault
 from tests.harness.machines import Machines
 from tests.harness.node import finished
@@ -112,6 +113,40 @@ def test_connections_that_were_cut_are_replaced(
             relayed.management.cut()
             relayed.workload.cut()
         assert machines.registered(relayed.fleet.first, settings=PATIENCE).call().status == 0
+
+
+def test_nodes_join_while_each_request_takes_longer_than_three_seconds(
+    relayed: Relayed, machines: Machines, tmp_path: Path
+) -> None:
+    """Three such requests in a row opened the circuit breaker, and five of ten nodes joined."""
+    nodes = [machines.registered(relayed.fleet.first, settings=PATIENCE) for _ in range(4)]
+    with relayed.signer(tmp_path / "signer") as signer:
+        relayed.workload.latency = lambda: 3.3
+        calls = [node.start() for node in nodes]
+        assert [finished(call).status for call in calls] == [0] * len(calls)
+        relayed.workload.latency = float
+        assert not [line for line in signer.lines if "circuit breaker" in line["event"]]
+
+
+def test_a_rotated_authority_of_the_management_cluster_needs_no_restart(
+    relayed: Relayed, machines: Machines, tmp_path: Path
+) -> None:
+    """The CA was read once: nothing worked until a restart, and `/readyz` was 200."""
+    authority, relay = pki.Authority.make("rotated", pki.ec_key()), relayed.management
+    management = relayed.fleet.management
+    token = management.signer_kubeconfig().partition("token: ")[2].split()[0]
+    with relayed.signer(tmp_path / "signer") as signer:
+        assert machines.registered(relayed.fleet.first, settings=PATIENCE).call().status == 0
+        relay.rotate(authority)
+        wait_until(lambda: _fails_to_verify(signer), what="the handshake fails")
+        certificate = authority.pair.certificate
+        signer.write_kubeconfig(kubeconfig.with_token(relay.url, certificate, token))
+        assert machines.registered(relayed.fleet.first, settings=PATIENCE).call().status == 0
+    relay.rotate(management.authority)
+
+
+def _fails_to_verify(signer: Signer) -> bool:
+    return any("CERTIFICATE_VERIFY_FAILED" in line.get("detail", "") for line in signer.lines)
 
 
 def test_the_signer_continues_after_a_restart_of_an_api_server(

@@ -15,6 +15,7 @@ from signer.inventory.ended_certificates import POLICY_NAMES
 from signer.kube.resources import ADMISSION_POLICY_BINDINGS
 from signer.verify.requests.request import ENTRY_GROUP, ENTRY_USER
 from tests.harness import clocks, objects
+from tests.harness.api_relay import relay
 from tests.harness.client import ApiError, Client, documents
 from tests.harness.fleet import WorkloadTenant
 from tests.harness.management import ACCOUNT, NAMESPACE, ManagementCluster
@@ -276,17 +277,26 @@ def clean_up(management: ManagementCluster, signer: Signer) -> None:
         )
 
 
-def delete_expired_offers(node: Node, signer: Signer) -> None:
-    """Run a signer whose clock is ahead. It is not ready, and serves what no other one serves."""
-    workload = node.tenant.workload
+def delete_expired_offers(node: Node, site: Site, directory: Path) -> None:
+    """Run a signer whose clock is ahead: it deletes offers only once the API server agrees.
+
+    It is not ready, and serves what no other one serves.
+    """
+    workload, ahead = node.tenant.workload, LATER.total_seconds()
     offers = [csr["metadata"]["name"] for csr in csrs.offers(node)]
-    signer.environment = os.environ | clocks.shifted(LATER.total_seconds())
-    with signer:
-        wait_until(
-            lambda: any(is_gone(workload.admin, f"{csrs.CSRS}/{name}") for name in offers),
-            what="an offer without a verdict is deleted",
-            seconds=120,
-        )
+    with relay(site.management, directory / "relay") as management:
+        through = site.management.signer_kubeconfig().replace(site.management.url, management.url)
+        signer = Signer(site, directory / "ahead", kubeconfig=through).use_policy_objects()
+        signer.environment = os.environ | clocks.shifted(ahead)
+        with signer:
+            wait_until(lambda: "Served" in signer.states().values(), what="a round of maintenance")
+            assert not any(is_gone(workload.admin, f"{csrs.CSRS}/{name}") for name in offers)
+            management.ahead = ahead
+            wait_until(
+                lambda: any(is_gone(workload.admin, f"{csrs.CSRS}/{name}") for name in offers),
+                what="an offer without a verdict is deleted",
+                seconds=120,
+            )
 
 
 def has_condition(management: ManagementCluster) -> bool:
@@ -311,7 +321,7 @@ def test_signer_uses_the_permissions_of_the_packaging_and_no_others(
         join_and_renew(management, node)
         end_certificates(management, node)
     clean_up(management, Signer(site, tmp_path / "later").use_policy_objects().use_secure_metrics())
-    delete_expired_offers(node, Signer(site, tmp_path / "ahead").use_policy_objects())
+    delete_expired_offers(node, site, tmp_path)
     for cluster, user, file in (
         (management, ACCOUNT_USER, "management-rbac.yaml"),
         (workload, SIGNER, "workload-rbac.yaml"),

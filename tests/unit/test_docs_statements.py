@@ -72,9 +72,8 @@ FAMILIES: dict[str, Callable[[ReconcilerFixture], str]] = {
     "[Waiting](#waiting)": waiting,
     "[Ignored](#ignored)": ignored,
     "[Tried again](#tried-again), `AccessReviewUnavailable`, `AttestedNodeUnreadable`,"
-    " `AuthorityUnavailable`, `ChallengeKeyUnavailable` or `EndedCertificatesNotListed`": (
-        without_authority
-    ),
+    " `AuthorityUnavailable`, `ChallengeKeyUnavailable`, `EndedCertificatesNotListed` or"
+    " `PermissionMissing`": without_authority,
     "[Tried again](#tried-again), any other reason": tried_again,
 }
 

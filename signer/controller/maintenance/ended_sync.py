@@ -1,7 +1,7 @@
 """Keeps the list of ended certificates of a workload cluster: bans, lifts, and what is missing."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final
@@ -22,14 +22,11 @@ _UNSAID: Final = (False, Ban(), (), None, 1)
 class EndedSync:
     """Brings the lists of workload clusters up to date with the claims."""
 
-    def __init__(
-        self, management: ManagementCluster, claims: KubeClaimStore, now: Callable[[], datetime]
-    ) -> None:
+    def __init__(self, management: ManagementCluster, claims: KubeClaimStore) -> None:
         self._management = management
         self._claims = claims
-        self._now = now
 
-    def sync(self, workload: WorkloadCluster, lifetime: timedelta) -> None:
+    def sync(self, workload: WorkloadCluster, lifetime: timedelta, now: datetime) -> None:
         """Bring a list up to date, and repair its policies.
 
         `lifetime` is that of the longest certificate of the Cluster. A cache may be older than the
@@ -37,7 +34,7 @@ class EndedSync:
 
         Raises what `EndedCertificatesClient.change` raises.
         """
-        round_ = _Round(self._management, self._claims, workload.key, lifetime, self._now())
+        round_ = _Round(self._management, self._claims, workload.key, lifetime, now)
         listed = workload.ended.change(
             lambda listed: dict(islice(round_.changes(listed), _MAX_CHANGES))
         )

@@ -15,6 +15,7 @@ from typing import Final
 from common.errors import ApiServerUnavailable
 from common.names import CLIENT_SIGNER
 from signer.clusters.management_cluster import ManagementCluster
+from signer.controller.steps import Step, Steps
 from signer.fairness.outbox import Outbox
 from signer.inventory.cached_inventory import infrastructure_signer
 from signer.inventory.cluster_api.cluster import client_signers
@@ -22,7 +23,6 @@ from signer.inventory.custom_resources.claim_store import KubeClaimStore
 from signer.inventory.replica_records.authority_leases import AuthorityLeases
 from signer.inventory.replica_records.challenge_keys import ChallengeKeyStore
 from signer.inventory.replica_records.opt_in_leases import OptIns
-from signer.logs import run_logged
 from signer.model import (
     AttestedNodeObject,
     ClusterKey,
@@ -157,33 +157,23 @@ def is_disposable(key: EndorsementKeyObject, now: datetime) -> bool:
 
 
 class ManagementRounds:
-    """Rounds of all steps; a step that fails does not stop the others.
+    """Rounds of all steps; a step that fails does not stop the others."""
 
-    Each step compares times, so there are no rounds while the clock of this machine is wrong.
-    """
-
-    def __init__(
-        self,
-        challenge_keys: ChallengeKeyStore,
-        cleanup: Cleanup,
-        *,
-        is_clock_tolerable: Callable[[], bool],
-    ) -> None:
-        self._is_clock_tolerable = is_clock_tolerable
-        self._steps = (
-            (challenge_keys.rotate, "rotation of the challenge keys"),
-            (cleanup.delete_stale_claims, "deletion of stale claims"),
-            (cleanup.delete_unclaimed_keys, "deletion of unclaimed keys"),
-            (cleanup.delete_authority_leases, "deletion of Leases of authorities"),
-            (cleanup.delete_opt_in_leases, "deletion of Leases of opt-ins"),
-        )
+    def __init__(self, steps: Steps, challenge_keys: ChallengeKeyStore, cleanup: Cleanup) -> None:
+        self._steps = steps
+        self._functions = {
+            Step.ROTATE_CHALLENGE_KEYS: challenge_keys.rotate,
+            Step.DELETE_STALE_CLAIMS: cleanup.delete_stale_claims,
+            Step.DELETE_UNCLAIMED_KEYS: cleanup.delete_unclaimed_keys,
+            Step.DELETE_AUTHORITY_LEASES: cleanup.delete_authority_leases,
+            Step.DELETE_OPT_IN_LEASES: cleanup.delete_opt_in_leases,
+        }
         self._succeeded = True
 
     def run(self) -> None:
-        """Run one round, unless the clock is wrong."""
-        if self._is_clock_tolerable():
-            results = [run_logged(step, name) for step, name in self._steps]
-            self._succeeded = all(results)
+        """Run one round."""
+        results = [self._steps.run(step, function) for step, function in self._functions.items()]
+        self._succeeded = all(results)
 
     def pause(self) -> float:
         """Return the seconds until the next round."""

@@ -2,8 +2,8 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from http import HTTPStatus
 from typing import Final
@@ -25,6 +25,7 @@ from signer.controller.maintenance.node_sync import plan_label_changes, plan_tai
 from signer.controller.observability.audit import log_cluster_alarm
 from signer.controller.policies.active import ActivePolicies
 from signer.controller.reconcile.authorities import ClusterAuthorities
+from signer.controller.steps import Step, Steps
 from signer.errors import AutoApproveBindingPresent, EndedCertificatesNotListed
 from signer.fairness.outbox import Outbox, Write
 from signer.inventory.cached_inventory import CachedInventory
@@ -38,6 +39,8 @@ from signer.policy.policy import Approval, NodeLabels, Policy
 
 _LONGEST_LIFETIME: Final = timedelta(days=366)
 """Of the certificates of a Cluster whose policy is unknown."""
+_NEVER_LATER: Final = datetime.fromtimestamp(0, UTC)
+"""A time at which no entry has expired."""
 
 
 class WorkloadRounds:
@@ -45,6 +48,7 @@ class WorkloadRounds:
 
     def __init__(  # noqa: PLR0913 - all that a round reads and writes
         self,
+        steps: Steps,
         management: ManagementCluster,
         policies: ActivePolicies,
         authorities: ClusterAuthorities,
@@ -54,11 +58,12 @@ class WorkloadRounds:
         events: EventRecorder,
         now: Callable[[], datetime],
     ) -> None:
+        self._steps = steps
         self._bindings = bindings
         self._management = management
         self._policies = policies
         self._authorities = authorities
-        self._ended = EndedSync(management, claims, now)
+        self._ended = EndedSync(management, claims)
         self._events = events
         self._now = now
         self._problems: WeakKeyDictionary[WorkloadCluster, ConnectionProblem] = WeakKeyDictionary()
@@ -75,39 +80,40 @@ class WorkloadRounds:
         """Run a round of maintenance; return whether the cluster is served without a problem.
 
         A full round also reads what seldom changes: the addresses of the API server, and the CA.
+        A step that fails does not stop the others: an object that cannot be read must not keep a
+        ban from taking effect.
         """
-        step = partial(self._maintain, workload, full=full)
-        succeeded = run_logged(step, "maintenance of a cluster", workload.key)
-        return succeeded and workload not in self._problems
-
-    def _maintain(self, workload: WorkloadCluster, *, full: bool) -> None:
-        may_sign = False
-        # First: a ban waits neither for a flood of requests nor for a failure of another step.
-        run_logged(partial(self._end_certificates, workload), "ended certificates", workload.key)
-        try:
-            if full:
-                # First: neither a flood of requests nor the API server may prevent the alarm.
-                may_sign = self._verify_authority(workload)
-            with self._report_forbidden(workload):
-                if full:
-                    workload.read_hosts()
-                self._maintain_requests(workload)
-        finally:
-            # Also after a failure: a flood of requests must not let a banned node keep its label.
-            # The cluster is served without its labels, too.
-            run_logged(partial(self._sync_node_labels, workload), "labels of Nodes", workload.key)
-            run_logged(partial(self._sync_node_taints, workload), "taints of Nodes", workload.key)
-        if may_sign:
+        key, may_sign = workload.key, False
+        if full:
+            # First: neither a flood of requests nor the API server may prevent the alarm.
+            verify = partial(self._verify_authority, workload)
+            may_sign = self._steps.call(Step.VERIFY_AUTHORITY, verify) or False
+        functions = {
+            Step.LIST_ENDED_CERTIFICATES: self._list_ended,
+            **({Step.READ_HOSTS: _read_hosts} if full else {}),
+            Step.REMOVE_BINDINGS: self._maintain_bindings,
+            Step.DELETE_EXPIRED_OFFERS: self._delete_expired_offers,
+        }
+        results = [
+            self._steps.run(step, partial(self._report_forbidden, workload, function), key)
+            for step, function in functions.items()
+        ]
+        # The cluster is served without its labels and taints, too.
+        self._steps.run(Step.SYNC_NODE_LABELS, partial(self._sync_node_labels, workload), key)
+        self._steps.run(Step.SYNC_NODE_TAINTS, partial(self._sync_node_taints, workload), key)
+        if may_sign and all(results):
             self._problems.pop(workload, None)
+        return all(results) and workload not in self._problems
 
-    def _end_certificates(self, workload: WorkloadCluster) -> None:
+    def _list_ended(self, workload: WorkloadCluster) -> None:
         """List what the claims say has ended; report that the cluster does not permit that."""
-        try:
+        lifetime = _LONGEST_LIFETIME
+        with contextlib.suppress(Waiting, ApiServerUnavailable):
             lifetime = self._policies.policy_of(workload.key).certificate.lifetime
-        except Waiting:
-            lifetime = _LONGEST_LIFETIME
+        # A clock that is ahead must not let what is ended write again.
+        now = self._steps.call(Step.EXPIRE_ENDED_CERTIFICATES, self._now) or _NEVER_LATER
         try:
-            self._ended.sync(workload, lifetime)
+            self._ended.sync(workload, lifetime, now)
         except EndedCertificatesNotListed as alarm:
             log_cluster_alarm(workload.key, alarm)
             self._record(workload, alarm.reason, alarm.message)
@@ -115,25 +121,32 @@ class WorkloadRounds:
     def _verify_authority(self, workload: WorkloadCluster) -> bool:
         """Return whether the Cluster has the authority that it needs; note why it has not."""
         error = check_authority(workload.key, self._authorities.authority)
-        if error is None or self._policies.is_serving_only(workload.key):
+        if error is None:
             return True
+        with contextlib.suppress(ApiServerUnavailable):
+            if self._policies.is_serving_only(workload.key):
+                return True
         secret = authority_secret_name(workload.key)
         self._add_problem(workload, error.reason, f"Secret {secret}: {error.message}")
         return False
 
-    def _maintain_requests(self, workload: WorkloadCluster) -> None:
-        if workload.bindings.has_synced:
-            # Without a policy, nothing says what to do with bindings: its requests report that.
-            with contextlib.suppress(Waiting):
-                policy = self._policies.policy_of(workload.key)
-                self._maintain_bindings(workload, policy)
+    def _delete_expired_offers(self, workload: WorkloadCluster) -> None:
         if workload.csrs.has_synced:
             outbox = _outbox(workload, "expired offer not deleted", "csr")
             delete_expired_offers(workload.csrs.all(), workload.writer, outbox, self._now())
 
-    def _maintain_bindings(self, workload: WorkloadCluster, policy: Policy) -> None:
+    def _policy_of(self, workload: WorkloadCluster) -> Policy | None:
+        """Return the policy; `None` if there is not exactly one: its requests report that."""
+        with contextlib.suppress(Waiting):
+            return self._policies.policy_of(workload.key)
+        return None
+
+    def _maintain_bindings(self, workload: WorkloadCluster) -> None:
         """Remove the bindings or report why they stay, as the policy says (R0)."""
-        if not workload.nodes.has_synced and workload.failure is None:
+        policy = self._policy_of(workload)
+        if policy is None or not workload.bindings.has_synced:
+            return
+        if not workload.nodes.has_synced and not workload.nodes.failing_seconds:
             # The Nodes are being listed. They say whether the bindings may go.
             workload.maintenance_due.set()
             return
@@ -203,11 +216,12 @@ class WorkloadRounds:
             self._record(workload, f"Node{what.capitalize()}Forbidden", message)
             raise
 
-    @contextlib.contextmanager
-    def _report_forbidden(self, workload: WorkloadCluster) -> Iterator[None]:
+    def _report_forbidden(
+        self, workload: WorkloadCluster, step: Callable[[WorkloadCluster], None]
+    ) -> None:
         """Report a request that the workload cluster forbids, with the file that permits it."""
         try:
-            yield
+            step(workload)
         except ApiServerUnavailable as error:
             if error.status == HTTPStatus.FORBIDDEN:
                 request, _, _ = error.detail.partition(": ")
@@ -219,6 +233,10 @@ class WorkloadRounds:
 
     def _add_problem(self, workload: WorkloadCluster, reason: str, message: str) -> None:
         self._problems[workload] = ConnectionProblem(reason=reason, message=message, reachable=True)
+
+
+def _read_hosts(workload: WorkloadCluster) -> None:
+    workload.read_hosts()
 
 
 def _outbox(workload: WorkloadCluster, failure: str, object_field: str) -> Outbox:

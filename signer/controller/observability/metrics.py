@@ -89,6 +89,7 @@ def build_registry(  # noqa: PLR0913 - the sources of all metrics
     replicas: Callable[[], int] = int,
     clock_skew: Callable[[], float] = float,
     lost_lines: Callable[[], Mapping[str, int]] = dict,
+    failing_kinds: Callable[[], Mapping[str, float]] = dict,
 ) -> CollectorRegistry:
     """Return the registry of all metrics of the signer, without those of the Python process."""
     # A series with the time of creation would double the number of series and shows nothing.
@@ -105,6 +106,7 @@ def build_registry(  # noqa: PLR0913 - the sources of all metrics
         partial(collect_clusters, clusters),
         partial(collect_nodes, nodes),
         partial(_lost_lines, lost_lines),
+        partial(_failing_kinds, failing_kinds),
     ):
         registry.register(_Collected(collect))
     return registry
@@ -139,17 +141,25 @@ def _queue(queue_state: Callable[[], QueueState]) -> Iterator[Metric]:
         busy.add_metric((namespace,), workers)
     breakers = GaugeMetricFamily(
         f"{_PREFIX}_circuit_breaker_open",
-        "1 while the API server of a cluster is so slow that it gets one worker at most.",
+        "1 while the API server of a cluster does not answer, so that it gets one worker at most.",
         labels=("namespace", "cluster"),
     )
     for key in sorted(state.open_breakers, key=_cluster_labels)[:_MAX_TENANTS]:
         breakers.add_metric(_cluster_labels(key), 1.0)
+    slow = GaugeMetricFamily(
+        f"{_PREFIX}_slow_call_seconds",
+        "How long calls to a cluster's API server take, where it gets fewer workers for that.",
+        labels=("namespace", "cluster"),
+    )
+    slowest = nlargest(_MAX_TENANTS, state.slow_clusters.items(), key=lambda pair: pair[1])
+    for key, seconds in slowest:
+        slow.add_metric(_cluster_labels(key), seconds)
     depth = GaugeMetricFamily(
         f"{_PREFIX}_queue_depth",
         "Requests that are ready and wait for a worker.",
         value=state.ready,
     )
-    yield from (pending, busy, breakers, depth)
+    yield from (pending, busy, breakers, slow, depth)
 
 
 def _budget(budget: MemoryBudget) -> Iterator[Metric]:
@@ -258,3 +268,15 @@ def _lost_lines(lost: Callable[[], Mapping[str, int]]) -> Iterator[Metric]:
     for kind, count in lost().items():
         lines.add_metric((kind,), count)
     yield lines
+
+
+def _failing_kinds(seconds: Callable[[], Mapping[str, float]]) -> Iterator[Metric]:
+    """Yield for how long kinds of the management cluster could not be read."""
+    failing = GaugeMetricFamily(
+        f"{_PREFIX}_kind_failing_seconds",
+        "Since when a kind of the management cluster can be neither listed nor watched; else 0.",
+        labels=("objects",),
+    )
+    for plural, value in seconds().items():
+        failing.add_metric((plural,), value)
+    yield failing

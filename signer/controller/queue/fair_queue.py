@@ -15,7 +15,9 @@ Workers: the rule of `signer.fairness.turns` has a second level here. An item st
 tenant's workers + its cluster's workers < free workers`, which leaves room for the other clusters
 of a tenant.
 
-A cluster whose calls hang is limited further, by its circuit breaker.
+A cluster whose calls are slow gets fewer workers (`CircuitBreaker`), and only while more than half
+of all workers are free: many clusters that take half a minute for each answer leave the rest to the
+others. Calls without an answer pause it.
 """
 
 import math
@@ -24,7 +26,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from common.names import NODE_USER_PREFIX
-from signer.fairness.circuit_breaker import BreakerState, CircuitBreaker
+from signer.fairness.circuit_breaker import SLOW_SECONDS, BreakerState, CircuitBreaker
 from signer.fairness.turns import Turns
 from signer.model import ClusterKey
 
@@ -65,11 +67,15 @@ class FairQueue:
 
     def __init__(self, *, workers: int, max_workers_per_cluster: int) -> None:
         self._per_cluster = max_workers_per_cluster
+        self._reserve = workers // 2
+        """Workers that clusters with slow calls leave to the others."""
         self._turns: Turns[_Clusters] = Turns(workers, OrderedDict)
         self._breakers: dict[ClusterKey, CircuitBreaker] = {}
         """Those that differ from a new one."""
         self._blocked_until: dict[str, float] = {}
-        """Tenants of whom no item may start, whatever the others do, and until when."""
+        """Tenants of whom no item may start, and until when."""
+        self._await_reserve: set[str] = set()
+        """Those of them whose slow clusters wait until more than half of the workers are free."""
 
     def push(self, item: Item) -> None:
         """Make an item ready; one that is ready already keeps its place."""
@@ -115,11 +121,20 @@ class FairQueue:
         self._forget_idle(item.cluster, clusters)
         self._blocked_until.pop(item.cluster.namespace, None)
         self._turns.release(item.cluster.namespace)
+        if self._turns.free > self._reserve:
+            for tenant in self._await_reserve:
+                self._blocked_until.pop(tenant, None)
+            self._await_reserve.clear()
 
-    def record_call(self, cluster: ClusterKey, *, slow: bool, now: float) -> CircuitBreaker | None:
-        """Count a call to a cluster's API server; return its breaker if the call opened it."""
+    def record_call(
+        self, cluster: ClusterKey, *, seconds: float, now: float
+    ) -> CircuitBreaker | None:
+        """Count a call to a cluster's API server; return its breaker if the call opened it.
+
+        `seconds` is infinite for a call without an answer.
+        """
         breaker = self._breakers.get(cluster) or CircuitBreaker()
-        opened = breaker.record(failed=slow, now=now)
+        opened = breaker.record(failed=math.isinf(seconds), now=now, seconds=seconds)
         self._blocked_until.pop(cluster.namespace, None)
         self._breakers[cluster] = breaker
         if breaker.is_pristine:
@@ -136,6 +151,11 @@ class FairQueue:
         for cluster, breaker in self._breakers.items():
             if breaker.state(now) is not BreakerState.CLOSED:
                 yield cluster
+
+    def slow_clusters(self) -> dict[ClusterKey, float]:
+        """Return how long the calls take of the clusters that get fewer workers for that."""
+        slow = self._breakers.items()
+        return {cluster: b.seconds for cluster, b in slow if b.seconds > SLOW_SECONDS}
 
     def busy_by_tenant(self) -> dict[str, int]:
         """Return how many workers each namespace holds, where it holds any."""
@@ -158,14 +178,17 @@ class FairQueue:
         for key, cluster in clusters.items():
             if not cluster.kinds:
                 continue
-            breaker, most = self._breakers.get(key), self._per_cluster
+            breaker, most, reserve = self._breakers.get(key), self._per_cluster, 0
             if breaker is not None:
-                most = breaker.max_workers(most, now)
+                most, reserve = breaker.max_workers(most, now), self._reserve
             if cluster.busy < most:
-                if self._turns.busy[tenant] + cluster.busy < self._turns.free:
+                if self._turns.busy[tenant] + cluster.busy + reserve < self._turns.free:
                     requesters = next(iter(cluster.kinds.values()))
                     return next(iter(next(iter(requesters.values()))))
-                until = now
+                if reserve:
+                    self._await_reserve.add(tenant)
+                else:
+                    until = now
             elif breaker is not None and breaker.state(now) is BreakerState.OPEN:
                 until = min(until, breaker.retry_at)
         self._blocked_until[tenant] = until

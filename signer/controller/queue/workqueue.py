@@ -24,10 +24,11 @@ no worker, because the worker that calls `done` calls `get` next.
 import heapq
 import itertools
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from threading import Condition, Lock
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from signer.controller.queue.fair_queue import FairQueue, Item
@@ -76,6 +77,8 @@ class QueueState(NamedTuple):
     busy_workers: dict[str, int]
     """By namespace."""
     open_breakers: frozenset[ClusterKey]
+    slow_clusters: Mapping[ClusterKey, float] = MappingProxyType({})
+    """How long their calls take, in seconds."""
     ready: int = 0
     """Items that wait for a worker."""
 
@@ -188,11 +191,11 @@ class WorkQueue:
                 self._wait()
             return None
 
-    def done(self, item: Item, result: Result, *, slow: bool | None = None) -> None:
+    def done(self, item: Item, result: Result, *, seconds: float | None = None) -> None:
         """End the processing of an item.
 
-        `slow` says whether a call to the cluster's API server took too long; `None` when no call
-        was made. It drives the circuit breaker of the cluster.
+        `seconds` says how long the slowest call to the cluster's API server took, infinite without
+        an answer; `None` when no call was made. It drives the circuit breaker of the cluster.
         """
         with self._lock:
             changes = self._processing.pop(item)
@@ -206,11 +209,11 @@ class WorkQueue:
                 self._remove(item)
             else:
                 self._delay(item, pending, result)
-            opened = slow is not None and self._record_call(item.cluster, slow=slow)
+            opened = seconds is not None and self._record_call(item.cluster, seconds)
         if opened:
             fields = item.cluster.log_fields() | {"alarm": True}
             _logger.warning(
-                "circuit breaker opened: the API server is slow", extra={"fields": fields}
+                "circuit breaker opened: the API server does not answer", extra={"fields": fields}
             )
 
     def shut_down(self) -> None:
@@ -227,6 +230,7 @@ class WorkQueue:
                 pending={cluster: len(items) for cluster, items in self._pending.items()},
                 busy_workers=self._ready.busy_by_tenant(),
                 open_breakers=frozenset(self._ready.open_breakers(self._monotonic())),
+                slow_clusters=self._ready.slow_clusters(),
                 ready=sum(
                     pending.ready_since is not None
                     for items in self._pending.values()
@@ -293,9 +297,9 @@ class WorkQueue:
             if item is not None and pending is not None and pending.due == due:
                 self._add(item)
 
-    def _record_call(self, cluster: ClusterKey, *, slow: bool) -> bool:
+    def _record_call(self, cluster: ClusterKey, seconds: float) -> bool:
         """Count a call; return whether the circuit breaker opened."""
-        opened = self._ready.record_call(cluster, slow=slow, now=self._monotonic())
+        opened = self._ready.record_call(cluster, seconds=seconds, now=self._monotonic())
         if opened is not None:
             self._push_delayed(opened.retry_at, None)
         return opened is not None

@@ -1,21 +1,31 @@
 """Answers: verifies one, writes the claims, issues the certificate, approves, and writes it."""
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
+from http import HTTPStatus
 
+from common.errors import ApiServerUnavailable
 from signer.claims.ended_entry import EndedEntry, NameClaims, next_entry
 from signer.controller.observability import audit
 from signer.controller.queue.workqueue import DONE, Result
 from signer.controller.reconcile.csr_state import CsrState
+from signer.controller.reconcile.dependencies import ClusterContext
 from signer.controller.reconcile.refusals import report_dry_run
 from signer.controller.reports.machine_reports import ATTESTED, ATTESTED_MESSAGE
-from signer.errors import ChallengeKeyUnknown, CsrChanged
+from signer.errors import ChallengeKeyUnknown, CsrChanged, PermissionMissing
 from signer.inventory.ended_certificates import EndedCertificates
 from signer.issue.certificate import certificate_not_after, issue_certificate
-from signer.model import ChallengeKeys
+from signer.kube.csrs import is_settled
+from signer.model import ChallengeKeys, ClaimStore
 from signer.verify.answer import VerifiedAnswer, verify_answer
 from signer.verify.claimed_answer import ClaimedAnswer, make_claims, verify_unchanged_claim
+from signer.verify.machines.claim_writes import remove_credential
 from signer.verify.requests.parse import ParsedAnswer
 from signer.verify.requests.recognize import CsrKind
+
+_logger = logging.getLogger(__name__)
 
 
 def certify_answer(current: CsrState, kind: CsrKind, answer: ParsedAnswer) -> Result:
@@ -24,7 +34,8 @@ def certify_answer(current: CsrState, kind: CsrKind, answer: ParsedAnswer) -> Re
     _audit_answer(current, verified)
     current.verify_access(kind)
     dependencies, policy, now = current.dependencies, current.policy, current.dependencies.now()
-    authority = dependencies.authorities.authority(current.cluster.key)
+    with _naming_missing_permission():
+        authority = dependencies.authorities.authority(current.cluster.key)
     not_after = certificate_not_after(
         lifetime=policy.certificate.lifetime, csr=current.csr, authority=authority, now=now
     )
@@ -40,20 +51,22 @@ def certify_answer(current: CsrState, kind: CsrKind, answer: ParsedAnswer) -> Re
         now=now,
         random=dependencies.random,
     )
-    claimed = make_claims(
-        verified,
-        current.context(now),
-        claims=dependencies.claims,
-        sign=partial(
-            current.cluster.withheld.get_or_sign,
-            current.csr.uid,
+    entry = current.cluster.ended.entry(verified.holder.node_name)
+    with _naming_missing_permission():
+        claimed = make_claims(
             verified,
-            authority,
-            not_after,
-            sign,
-        ),
-        entry=current.cluster.ended.entry(verified.holder.node_name),
-    )
+            current.context(now),
+            claims=dependencies.claims,
+            sign=partial(
+                current.cluster.withheld.get_or_sign,
+                current.csr,
+                verified,
+                authority,
+                not_after,
+                sign,
+            ),
+            entry=entry,
+        )
     for unknown in claimed.alarms:
         current.raise_alarm(unknown, verified.machine)
     if claimed.node.others_end_at is not None and claimed.certificate.credential_id:
@@ -62,6 +75,7 @@ def certify_answer(current: CsrState, kind: CsrKind, answer: ParsedAnswer) -> Re
     current.audit.not_after = claimed.certificate.not_after
     current.audit.issued_credential = claimed.certificate.credential_id
     _release(current, claimed)
+    current.cluster.withheld.note_release(current.csr.uid)
     current.record("issued")
     _report(current, verified, claimed)
     return DONE
@@ -82,6 +96,49 @@ def _end_others(current: CsrState, claimed: ClaimedAnswer) -> None:
         return {name: entry}
 
     current.cluster.ended.change(following)
+
+
+def forget_unreleased(cluster: ClusterContext, claims: ClaimStore, csr_name: str) -> None:
+    """Remove from the claim what was signed for a CSR that is decided without it.
+
+    Two replicas may record a certificate each for one CSR, of which one is released. Only a CSR
+    with a verdict and without the certificate proves that it was never released: a write whose
+    answer was lost may have succeeded, and a CSR that was deleted proves nothing. Raises
+    `ApiServerUnavailable` and `ClaimConflict`.
+    """
+    for signed in cluster.withheld.unreleased(csr_name):
+        csr = cluster.csrs.read(csr_name)
+        if (
+            csr is not None
+            and csr.uid == signed.csr_uid
+            and is_settled(csr)
+            and csr.certificate != signed.certificate.pem
+        ):
+            credential = signed.certificate.credential_id
+            remove_credential(cluster.key, signed.node_name, credential, claims)
+            fields = cluster.key.log_fields() | {
+                "csr": csr_name,
+                "node": signed.node_name,
+                "issuedCredential": credential,
+            }
+            _logger.info("certificate was not released", extra={"fields": fields})
+    cluster.withheld.forget(csr_name)
+
+
+@contextmanager
+def _naming_missing_permission() -> Iterator[None]:
+    """Raise `PermissionMissing` if the management cluster forbids a request.
+
+    What is unique over all Clusters is asked over all namespaces, and an operator may have given
+    the signer the permissions of a few.
+    """
+    try:
+        yield
+    except ApiServerUnavailable as error:
+        if error.status != HTTPStatus.FORBIDDEN:
+            raise
+        message = "the management cluster forbids the signer a request: apply management-rbac.yaml"
+        raise PermissionMissing(message, detail=error.detail) from error
 
 
 def _verify(current: CsrState, kind: CsrKind, answer: ParsedAnswer) -> VerifiedAnswer:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from common.errors import Denied, Ignored, Unavailable, Waiting
 from signer.controller.observability import audit
 from signer.controller.queue.workqueue import DONE, RETRY, Requeue, Result
-from signer.controller.reconcile.answers import certify_answer
+from signer.controller.reconcile.answers import certify_answer, forget_unreleased
 from signer.controller.reconcile.csr_state import CsrState
 from signer.controller.reconcile.dependencies import ClusterContext, Dependencies
 from signer.controller.reconcile.offers import challenge_offer
@@ -64,6 +64,10 @@ class CsrReconciler:
             fields = cluster.key.log_fields() | {"csr": csr.name}
             _logger.exception("reconciliation failed", extra={"fields": fields})
             return RETRY
+
+    def forget_unreleased(self, csr_name: str, cluster: ClusterContext) -> None:
+        """Remove from the claim what was signed for a CSR that is decided without it."""
+        forget_unreleased(cluster, self.dependencies.claims, csr_name)
 
 
 def _write_verdict(current: CsrState) -> Result:

@@ -21,6 +21,7 @@ from signer.errors import (
     EventLogPolicyMismatch,
     MachineDeleting,
     PcrPolicyMismatch,
+    PermissionMissing,
     ServingRequestExpired,
 )
 from signer.model import AttestedNodeObject, MeasuredValues, Refusal
@@ -36,6 +37,7 @@ _LASTING_FAILURES: Final = (
     AuthorityUnavailable,
     ChallengeKeyUnavailable,
     EndedCertificatesNotListed,
+    PermissionMissing,
 )
 """Failures that last until an operator ends them, and in which a CSR can be annotated."""
 _MAX_SERVING_WAIT: Final = timedelta(minutes=20)

@@ -20,13 +20,13 @@ from signer.controller.reports.key_request_writer import KeyRequests
 from signer.controller.reports.machine_reports import MachineReports
 from signer.controller.reports.policy_status import PolicyStatuses
 from signer.controller.reports.refusal_writer import RefusalWriter
+from signer.controller.steps import Step, Steps
 from signer.inventory.cluster_api.machine_status import MachineStatusClient
 from signer.inventory.custom_resources.claim_store import KubeClaimStore
 from signer.inventory.custom_resources.key_request_object import KeyRequestClient
 from signer.inventory.custom_resources.policy_object import PolicyClient
 from signer.kube.events import EventRecorder
 from signer.kube.transport.client import ApiClient
-from signer.logs import run_logged
 
 _DERIVE_SECONDS: Final = 10.0
 """Seconds between two searches for Machines that do not show what the claim of their node says."""
@@ -35,8 +35,9 @@ _DERIVE_SECONDS: Final = 10.0
 class Reports:
     """The reports and their present state; `write` is for one thread."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what the reports are about, and how they are written
         self,
+        steps: Steps,
         api: ApiClient,
         management: ManagementCluster,
         policies: PolicySync,
@@ -60,6 +61,7 @@ class Reports:
             management, KeyRequestClient(api), serves=connections.serves, monotonic=time.monotonic
         )
         self._policy_statuses = PolicyStatuses(PolicyClient(api), time.monotonic)
+        self._steps = steps
         self._connections = connections
         self._management = management
         self._policies = policies
@@ -68,23 +70,23 @@ class Reports:
 
     def write(self) -> None:
         """Write what has changed; a report that fails does not stop the others."""
-        management = self._management
-        run_logged(self.refusals.flush, "refusals of nodes")
+        management, run = self._management, self._steps.run
+        run(Step.WRITE_REFUSALS, self.refusals.flush)
         if management.has_synced():
-            run_logged(self._enqueue_bans, "report of bans")
+            run(Step.REPORT_BANS, self._enqueue_bans)
             if time.monotonic() >= self._derive_at:
                 self._derive_at = time.monotonic() + _DERIVE_SECONDS
-                run_logged(self._enqueue_conditions, "report of attested nodes")
-        run_logged(self.machines.flush, "report on the Machines")
+                run(Step.REPORT_ATTESTED_NODES, self._enqueue_conditions)
+        run(Step.WRITE_MACHINES, self.machines.flush)
         if management.has_synced() and management.key_requests.has_synced:
-            run_logged(self.key_requests.sync, "requests of endorsement keys")
+            run(Step.SYNC_KEY_REQUESTS, self.key_requests.sync)
         if management.clusters.has_synced and self._policies.active.bundles is not None:
-            run_logged(self._report_clusters, "report on the Clusters")
-            run_logged(self._report_policies, "status of the policies")
+            run(Step.REPORT_CLUSTERS, self._report_clusters)
+            run(Step.REPORT_POLICIES, self._report_policies)
 
     def write_last(self) -> None:
         """Write what only this process knows, before it ends."""
-        run_logged(self.refusals.flush, "refusals of nodes")
+        self._steps.run(Step.WRITE_REFUSALS, self.refusals.flush)
         self.machines.flush_last()
 
     def _enqueue_bans(self) -> None:

@@ -1,9 +1,9 @@
 """Claims in the API: every call sends requests to the management cluster (K1 to K4)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from common.errors import ApiServerUnavailable
 from signer.errors import AttestedNodeUnreadable, ClaimConflict
@@ -40,6 +40,9 @@ from signer.model import (
 
 V = TypeVar("V")
 
+_MAX_WITH_KEY: Final = 100
+"""AttestedNodes that may name one key. Two are unusual already."""
+
 
 class KubeClaimStore:
     """`signer.model.ClaimStore` on the management cluster."""
@@ -65,6 +68,16 @@ class KubeClaimStore:
                 "the AttestedNode of the node cannot be read: correct or delete it",
                 detail=f"{cluster.namespace}/{name}: {error}",
             ) from error
+
+    def attested_nodes_with_key(self, key_name: str) -> Sequence[AttestedNodeObject]:
+        """Read the AttestedNodes of all Clusters that name this EndorsementKey.
+
+        One that cannot be read names no key.
+        """
+        path = ATTESTED_NODES.collection_path()
+        query = {"fieldSelector": f"spec.endorsementKey={key_name}"}
+        nodes = list_objects(self._api, path, _readable, query=query, max_objects=_MAX_WITH_KEY)
+        return tuple(nodes)
 
     def create_endorsement_key(
         self, name: str, public_key_pem: str, held_by: KeyHolder, now: datetime
@@ -173,6 +186,13 @@ class KubeClaimStore:
             # Unknown is not absent: that would free every key and name.
             raise ApiServerUnavailable(f"the management cluster has no {kind[1]}s")
         return resource
+
+
+def _readable(source: Source) -> AttestedNodeObject | None:
+    try:
+        return read_attested_node(source)
+    except ValueError:
+        return None
 
 
 def _key(response: Response) -> EndorsementKeyObject:

@@ -5,6 +5,7 @@ decodes it. Redirects are never followed, and the server's text goes to the oper
 """
 
 import json
+import time
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -88,6 +89,11 @@ class Request:
     media: str = "application/json"
 
 
+def is_outage(error: ApiServerUnavailable) -> bool:
+    """Return whether the API server may be away: no answer came, or one of status 5xx."""
+    return error.status == 0 or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+
+
 class ApiClient:
     """One API server, for any number of threads."""
 
@@ -113,6 +119,8 @@ class ApiClient:
         self.max_response = max_response
         self.cpu = cpu
         self._observe_date = observe_date
+        self.succeeded_at = time.monotonic()
+        """When a request last succeeded, on the monotonic clock; at first when this was made."""
         self._connections = ConnectionPool(
             self.endpoint,
             cpu,
@@ -146,6 +154,7 @@ class ApiClient:
             raise Expired
         if status != HTTPStatus.OK:
             raise self._unexpected_status(request, status, content)
+        self.succeeded_at = time.monotonic()
         return Response(status=status, content=content)
 
     def create(self, path: str, body: Json, *, accepted: Container[int] = (201,)) -> Response:
@@ -201,6 +210,7 @@ class ApiClient:
             raise ApiServerUnavailable("the API server's answer is too large") from error
         if status not in accepted:
             raise self._unexpected_status(request, status, content)
+        self.succeeded_at = time.monotonic()
         return Response(status=status, content=content)
 
     def _exchange(self, request: Request) -> tuple[int, bytes]:

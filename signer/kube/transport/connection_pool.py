@@ -38,7 +38,10 @@ class Server(Protocol):
     host_header: str
     server_name: str | None
     """The name in the server's certificate, if it is not the host."""
-    context: ssl.SSLContext
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """The context for the next handshake."""
 
 
 class ConnectionPool:

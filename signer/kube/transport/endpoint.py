@@ -1,14 +1,20 @@
 """Where requests to one API server go, and the headers and limits that all of them have."""
 
+import logging
 import socket
+import ssl
 from collections.abc import Mapping
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import quote, urlencode, urlsplit
 
 from common.errors import ApiServerUnavailable
+from signer.errors import KubeconfigRefused
 from signer.kube.transport.kubeconfig import Connection
 from signer.kube.transport.tls import client_context
+
+_logger = logging.getLogger(__name__)
 
 CONNECT_SECONDS: Final = 5.0
 """For a TCP connection to one address, and for a TLS handshake."""
@@ -47,10 +53,34 @@ class Endpoint:
         self.unauthorized = False
         """Whether the server has refused the credential."""
         self.server_name = connection.server_name
-        self.context = client_context(connection)
+        self._context = client_context(connection)
         self.connection = connection
         self._user_agent = user_agent
         self._prefix = quote(address.path, safe=_IN_PATH).rstrip("/")
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """Return the context for the next handshake.
+
+        The CA and the client certificate of the management cluster are rotated in their files while
+        the signer runs. While these cannot be used, the last ones are.
+        """
+        if self.connection.read_again is not None:
+            try:
+                self._use(self.connection.read_again())
+            except (OSError, KubeconfigRefused) as error:
+                fields = {"message": str(error), "alarm": True}
+                _logger.warning("connection not read again", extra={"fields": fields})
+        return self._context
+
+    def _use(self, read: Connection) -> None:
+        """Use another CA and another credential for the same server."""
+        if read == self.connection:
+            return
+        if read.server != self.connection.server:
+            raise KubeconfigRefused("another server needs a restart of the signer")
+        self._context = client_context(read)
+        self.connection = replace(read, read_again=self.connection.read_again)
 
     def target(self, path: str, query: Mapping[str, str]) -> str:
         """Return the request target of a path below the server's URL."""

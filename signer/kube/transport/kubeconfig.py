@@ -7,7 +7,7 @@ through its proxy. This one accepts only keys that are known to be harmless, and
 
 import base64
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import takewhile
@@ -83,6 +83,9 @@ class Connection:
     token: str | None = field(default=None, repr=False)
     token_file: Path | None = None
     """The pod's service account token; each request reads it, since it is renewed."""
+    read_again: "Callable[[], Connection] | None" = field(default=None, repr=False, compare=False)
+    """Reads the files again that this was read from, before each handshake; `None` for a Secret,
+    of which each version makes another connection."""
 
     @property
     def host(self) -> str:

@@ -78,7 +78,7 @@ class ApiStream:
             return Response(status=HTTPStatus.OK, content=await self._content(connection))
 
     async def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
-        """Yield the events of a watch, one JSON text each, until the server ends it.
+        """Yield `b""` when the server accepts the watch, then its events until its end.
 
         Silence of `_SILENCE_SECONDS` is a normal end. An API server that has had no event of the
         kind sends no bookmark either (k8s.io/apiserver, storage/cacher: dispatchEvents). A server
@@ -92,6 +92,7 @@ class ApiStream:
         with self._closing_on_failure():
             connection = await self._prepare(whole=_WATCH_SECONDS, silence=_SILENCE_SECONDS)
             await self._request(connection, path, {**query, "watch": "true"})
+            yield b""
             with contextlib.suppress(SilenceExceeded):
                 while (chunk := await connection.next_chunk()) is not None:
                     for line in lines.split(chunk):

@@ -3,8 +3,12 @@
 Its event handlers are called only when a value really changes: a node's heartbeats change nothing
 that is kept. With a budget, a value that exceeds it is not stored, since a workload cluster may be
 hostile and must not cost the other clusters their memory.
+
+A collection that has not been listed, watched or read for a minute is outdated: reading raises
+until it has been listed again.
 """
 
+import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from threading import Lock
@@ -20,6 +24,8 @@ Indexes = Mapping[str, Callable[[V], Iterable[Hashable]]]
 EventHandler = Callable[[str, V | None, V | None], None]
 """Called with a key, its value before and its value now; `None` means no value."""
 
+MAX_FAILING_SECONDS: Final = 60.0
+"""How long values are read while the collection cannot be listed, watched or read."""
 _ENTRY_BYTES: Final = 200
 """Bytes of an entry in the cache (two mappings) or in one index, without its key and value."""
 
@@ -36,7 +42,7 @@ class Cache(Generic[V]):
         tenant: str | None = None,
     ) -> None:
         """Count the values for `tenant`, or each for its own namespace where no tenant is given."""
-        self._plural = plural
+        self.plural = plural
         self._budget = budget
         self._tenant = tenant
         self._lock = Lock()
@@ -50,6 +56,7 @@ class Cache(Generic[V]):
         """Tenants of whom an object that is not stored yet waits to be read."""
         self._synced = False
         self._closed = False
+        self._failing_since: float | None = None
 
     def add_event_handler(self, handler: EventHandler[V]) -> None:
         """Call `handler` after each change, on the thread of the watches: it must not block."""
@@ -57,34 +64,64 @@ class Cache(Generic[V]):
 
     @property
     def has_synced(self) -> bool:
-        """Return whether the collection has been listed once."""
-        return self._synced
+        """Return whether the collection has been listed once, and is not outdated."""
+        return self._synced and not self.is_outdated
+
+    @property
+    def is_outdated(self) -> bool:
+        """Return whether the collection has failed for too long to decide anything from it."""
+        return self._failing_since is not None and self.failing_seconds > MAX_FAILING_SECONDS
+
+    @property
+    def failing_seconds(self) -> float:
+        """Return since how many seconds it cannot be listed, watched or read; 0 if it can."""
+        since = self._failing_since
+        return 0.0 if since is None else time.monotonic() - since
+
+    def note_failure(self) -> None:
+        """Note that the collection cannot be listed, watched or read now."""
+        if self._failing_since is None:
+            self._failing_since = time.monotonic()
+
+    def note_success(self) -> None:
+        """Note that the values are those of the API server, or become so at once."""
+        self._failing_since = None
+
+    def require_synced(self) -> None:
+        """Raise `ApiServerUnavailable` if no value can be read."""
+        if not self._synced:
+            raise ApiServerUnavailable(f"{self.plural} are not known yet")
+        if self.is_outdated:
+            raise ApiServerUnavailable(
+                f"{self.plural} could not be read from the API server for over a minute"
+            )
 
     def get(self, key: str) -> V | None:
         """Return the value of that key.
 
-        Raises `ApiServerUnavailable`, as all reading does, until the collection has been listed.
+        Raises `ApiServerUnavailable`, as all reading does, until the collection has been listed,
+        and while it is outdated.
         """
         with self._lock:
-            self._require_synced()
+            self.require_synced()
             return self._values.get(key)
 
     def all(self) -> Sequence[V]:
         """Return every value."""
         with self._lock:
-            self._require_synced()
+            self.require_synced()
             return tuple(self._values.values())
 
     def by_index(self, index: str, key: Hashable) -> Sequence[V]:
         """Return the values that have this key in an index."""
         with self._lock:
-            self._require_synced()
+            self.require_synced()
             return tuple(self._values[k] for k in self._indexes[index].get(key))
 
     def index_keys(self, index: str) -> Sequence[Hashable]:
         """Return every key of an index."""
         with self._lock:
-            self._require_synced()
+            self.require_synced()
             return self._indexes[index].index_keys()
 
     def tenant_of(self, key: str) -> str:
@@ -108,11 +145,11 @@ class Cache(Generic[V]):
         with self._lock:
             if tenant in self._incomplete:
                 raise ApiServerUnavailable(
-                    f"{self._plural} of namespace {tenant} exceed its memory budget: delete some"
+                    f"{self.plural} of namespace {tenant} exceed its memory budget: delete some"
                 )
             if tenant in self._late:
                 raise ApiServerUnavailable(
-                    f"{self._plural} of namespace {tenant} exceed its CPU budget: change fewer"
+                    f"{self.plural} of namespace {tenant} exceed its CPU budget: change fewer"
                 )
 
     def replace(self, values: Mapping[str, V]) -> None:
@@ -211,10 +248,6 @@ class Cache(Generic[V]):
             self._synced = False
             for key in tuple(self._values):
                 self._remove(key)
-
-    def _require_synced(self) -> None:
-        if not self._synced:
-            raise ApiServerUnavailable(f"{self._plural} are not known yet")
 
     def _insert(self, key: str, value: V) -> bool:
         if self._closed:

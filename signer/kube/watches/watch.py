@@ -23,7 +23,7 @@ from signer.fairness.backoff import Backoff
 from signer.fairness.cpu_budget import CpuBudget
 from signer.kube.decode import Fields, Source, Text, decode, object_key
 from signer.kube.pages import Page, Pager
-from signer.kube.transport.client import Expired, PageTooLarge, Response
+from signer.kube.transport.client import Expired, PageTooLarge, Response, is_outage
 from signer.kube.watches.cache import Cache
 from signer.kube.watches.cache_writer import CacheWriter
 from signer.kube.watches.outage import Outage
@@ -63,7 +63,7 @@ class ListerWatcher(Protocol):
         """Read one page of a list. Raises `Expired` or `PageTooLarge`."""
 
     def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
-        """Yield events. Raises `Expired`."""
+        """Yield `b""` when the server accepts the watch, then its events. Raises `Expired`."""
 
     async def yield_cpu(self) -> None:
         """Let the other reflectors run, and wait while the tenant is above its CPU share."""
@@ -120,9 +120,11 @@ class Reflector(Generic[V]):
     ) -> None:
         """Charge each object to its namespace in `cpu`, unless its bytes are charged before.
 
-        Call `interrupted` when the connection was lost: the API server may have been restored.
+        Call `interrupted` once per outage, when the connection was lost or the server failed: it
+        may have been restored.
         """
         self._source = source
+        self._cache = cache
         self._resource = resource
         self._sleep = sleep
         self._path = ""
@@ -136,6 +138,8 @@ class Reflector(Generic[V]):
         self._is_doubtful = False
         """Whether the API server may have gone back to an earlier version."""
         self._interrupted = interrupted
+        self._is_interrupted = False
+        """Whether this outage was reported as an interruption."""
         self._task: asyncio.Task[Any] | None = None
         self._must_list = False
         self._listed_at = -math.inf
@@ -192,19 +196,29 @@ class Reflector(Generic[V]):
             await self._list_and_watch()
         except Expired:
             self._version = None
+            self._cache.note_failure()
         except ApiServerUnavailable as error:
-            self.failure, self._is_doubtful = error, True
-            if error.status not in _FORBIDDEN:
-                self._interrupted()
-            message = self._message(error)
-            if self._outage.add_failure(message, time.monotonic()):
-                fields = self._fields(message=message, detail=error.detail)
-                _logger.warning("watch interrupted", extra=fields)
-            if self._failures >= _MAX_FAILURES:
-                self._version = None
+            self._cache.note_failure()
+            self._note_failure(error)
         except Exception:
             # A bug of ours, or an answer that no test has: neither ends the reflector.
             _logger.exception("watch failed", extra=self._fields())
+            self._version = None
+            self._cache.note_failure()
+
+    def _note_failure(self, error: ApiServerUnavailable) -> None:
+        self.failure, self._is_doubtful = error, True
+        if is_outage(error) and not self._is_interrupted:
+            self._is_interrupted = True
+            self._interrupted()
+        message, more = self._message(error), {}
+        if self._cache.is_outdated:
+            message = f"nothing is decided from {self.plural} until they can be read: {message}"
+            more = {"seconds": int(self._cache.failing_seconds), "alarm": True}
+        if self._outage.add_failure(message, time.monotonic()):
+            fields = self._fields(message=message, detail=error.detail, **more)
+            _logger.warning("watch interrupted", extra=fields)
+        if self._failures >= _MAX_FAILURES or self._cache.is_outdated:
             self._version = None
 
     async def _list_and_watch(self) -> None:
@@ -231,7 +245,12 @@ class Reflector(Generic[V]):
             self._note_success()
             return None
         self._path = path
-        version = await self._load()
+        try:
+            version = await self._load()
+        except Expired as error:
+            failure = ApiServerUnavailable("the list changed while it was read")
+            failure.status = HTTPStatus.GONE
+            raise failure from error
         self._note_success()
         return version
 
@@ -315,10 +334,11 @@ class Reflector(Generic[V]):
         is_silent = True
         async with aclosing(self._source.watch(self._path, query)) as lines:
             async for line in lines:
-                self._version = self._apply_event(line)
-                self._failures = 0
+                if line:
+                    self._version = self._apply_event(line)
+                    self._failures = 0
+                    is_silent = False
                 self._note_success()
-                is_silent = False
         self._note_success()
         self._is_doubtful = is_silent
         if time.monotonic() - started > _LONG_WATCH:
@@ -347,7 +367,8 @@ class Reflector(Generic[V]):
         return version
 
     def _note_success(self) -> None:
-        self.failure = None
+        self.failure, self._is_interrupted = None, False
+        self._cache.note_success()
         if failures := self._outage.end(time.monotonic()):
             _logger.info("watch works again", extra=self._fields(failures=failures))
 

@@ -21,6 +21,7 @@ from signer.errors import (
 from signer.model import (
     AttestedNodeObject,
     ClaimStore,
+    ClusterKey,
     EndorsementKeyObject,
     Inventory,
     KeyHolder,
@@ -114,6 +115,35 @@ def write_claims(
         except ClaimConflict:
             continue
     raise ClaimConflict("others write the same claims at the same time")
+
+
+def remove_credential(
+    cluster: ClusterKey, node_name: str, credential_id: str, claims: ClaimStore
+) -> None:
+    """Remove the ID of a client certificate that was never released from the claim of its node.
+
+    The last ID stays: a claim without one says that nothing is known of the node's certificates
+    (K4).
+
+    Raises:
+        ClaimConflict: other writers won every attempt.
+        ApiServerUnavailable: from the store.
+
+    """
+    for _ in range(_MAX_ATTEMPTS):
+        try:
+            node = claims.attested_node(cluster, node_name)
+            known = () if node is None else node.credential_ids
+            kept = tuple(known_id for known_id in known if known_id != credential_id)
+            if node is None or kept == known or not kept:
+                return
+            claims.replace_attested_node(node, replace(node, credential_ids=kept))
+        except AttestedNodeUnreadable:
+            return  # it names no certificate
+        except ClaimConflict:
+            continue
+        return
+    raise ClaimConflict("others write the same claim at the same time")
 
 
 _Read = tuple[EndorsementKeyObject | None, AttestedNodeObject | None]
@@ -230,13 +260,16 @@ class _Attempt:
         """
         holder, key_name = self.request.holder, self.request.node.endorsement_key
         nodes = {(each.cluster, each.node_name) for each in (holder, held_by) if each is not None}
-        for cached in self.inventory.attested_nodes_with_key(key_name):
-            if (cached.cluster, cached.node_name) in nodes:
+        found = self.inventory.attested_nodes_with_key(key_name)
+        if found is None:
+            found = self.claims.attested_nodes_with_key(key_name)
+        for each in found:
+            if (each.cluster, each.node_name) in nodes:
                 continue
             try:
-                node = self.claims.attested_node(cached.cluster, cached.node_name)
+                node = self.claims.attested_node(each.cluster, each.node_name)
             except AttestedNodeUnreadable:
-                node = cached
+                node = each
             if node is None or node.endorsement_key != key_name or self._is_former(node):
                 continue
             other = KeyHolder(

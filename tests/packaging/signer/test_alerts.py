@@ -57,10 +57,12 @@ ANCHOR: Final = {"policy": "vendors", "subject": "CN=Root", "fingerprint": "0123
 LIST: Final = {"policy": "vendors", "source": "/etc/vendor.crl"}
 ACTION_NEEDED: Final = {"cluster": CLUSTER, "reason": "OperatorActionRequired"}
 ACTION: Final = verdicts("waiting", "OperatorActionRequired")
+UNREADABLE: Final = sample("kind_failing_seconds", objects="Machines")
 REFUSED: Final = sample("cache_refused_objects_total", namespace="team-a")
 PENDING: Final = sample("pending_requests", **OWNED)
 KUBECONFIG: Final = sample("kubeconfig_not_after_seconds", **OWNED)
-SLOW: Final = sample("circuit_breaker_open", **OWNED)
+UNANSWERED: Final = sample("circuit_breaker_open", **OWNED)
+SLOW: Final = sample("slow_call_seconds", **OWNED)
 INVALID: Final = sample("trust_anchors_invalid", policy="vendors")
 EXPIRY: Final = sample("trust_anchor_not_after_seconds", **ANCHOR)
 REPLICAS: Final = sample("replicas", pod="one")
@@ -137,7 +139,11 @@ FIRING: Final = {
         "15m",
         {"kind": "audit", "pod": "one"},
     ),
-    "slow for 15 minutes": Case("ClusterSlow", {SLOW: "1x20"}, "16m", OWNED),
+    "no answers for 15 minutes": Case("ClusterSlow", {UNANSWERED: "1x20"}, "16m", OWNED),
+    "slow for 15 minutes": Case("ClusterSlow", {SLOW: "3.3x20"}, "16m", OWNED),
+    "a kind that fails for two minutes": Case(
+        "KindUnreadable", {UNREADABLE: "0 60x1 120 180"}, "5m", {"objects": "Machines"}
+    ),
     "kubeconfig with 29 days left": Case(
         "KubeconfigExpires", {KUBECONFIG: f"{29 * DAY}x70"}, "61m", OWNED
     ),
@@ -206,7 +212,8 @@ SILENT: Final = {
     "lines of another kind that were lost": Case(
         "AuditLinesLost", {lost_lines("audit"): "0x20", lost_lines("other"): "0x10 7x10"}, "15m"
     ),
-    "fast again": Case("ClusterSlow", {SLOW: "1x9 stale"}, "16m"),
+    "fast again": Case("ClusterSlow", {SLOW: "3.3x9 stale"}, "16m"),
+    "a kind that failed for a minute": Case("KindUnreadable", {UNREADABLE: "0 60 0x5"}, "5m"),
     "kubeconfig with 31 days left": Case(
         "KubeconfigExpires", {KUBECONFIG: f"{31 * DAY}x70"}, "61m"
     ),

@@ -234,6 +234,15 @@ def test_watched_namespace_limits_flag_and_secrets(tmp_path: Path) -> None:
     assert parse_arguments(container(rendered)["args"]).namespace == "team-a"
     role = only(rendered, "Role", f"{RELEASE}-secrets")
     assert role["metadata"]["namespace"] == "team-a"
+    # K1 asks about all Clusters.
+    everywhere = {
+        (resource, verb)
+        for rule in only(rendered, "ClusterRole")["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    needed = {("attestednodes", "list"), ("machines", "get"), ("clusters", "get")}
+    assert everywhere >= needed | {("attestednodes", "get"), ("machinepools", "list")}
 
 
 def test_infrastructure_groups_are_flags_and_permissions(tmp_path: Path) -> None:

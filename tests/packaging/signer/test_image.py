@@ -180,11 +180,9 @@ def test_sbom_lists_what_is_installed(archive: Path) -> None:
 
 @pytest.fixture
 def installed(fleet: Fleet) -> Iterator[ManagementCluster]:
-    """Replace the permissions that the harness applies by the chart, installed by Helm."""
+    """Replace the permissions that the harness applies by those of the chart: Helm adopts none."""
     management = fleet.management
-    roles = "clusterrole,clusterrolebinding"
-    management.kubectl("delete", roles, RELEASE)
-    management.kubectl("delete", "role,rolebinding,serviceaccount", RELEASE, "-n", NAMESPACE)
+    management.remove_permissions()
     access: list[str | Path] = ["--namespace", NAMESPACE, "--kubeconfig", management.admin_config]
     port = f"metrics.port={free_port()}"
     helm("helm4", "install", RELEASE, CHART, *access, "--set", "crds.install=false", "--set", port)

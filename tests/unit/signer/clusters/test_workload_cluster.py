@@ -1,16 +1,25 @@
 """Writes to a workload cluster."""
 
+import json
 from collections.abc import Mapping
+from concurrent.futures import Future
+from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from common.errors import ApiServerUnavailable
 from signer.clusters.workload_cluster import WorkloadCluster
 from signer.fairness.memory_budget import Budgets
 from signer.fairness.task_pool import TaskPool
+from signer.kube.transport.client import Response
 from signer.kube.transport.event_loop import EventLoop
+from signer.kube.watches import cache
+from signer.kube.watches.watch_starter import Watch
 from tests.builders.kube_objects import HOME
+from tests.builders.workload import unconnected_workload
 from tests.fakes.api_server import Answering, Request, api_server
 
 ROLES = "system:certificates.k8s.io:certificatesigningrequests:"
@@ -49,3 +58,53 @@ def test_binding_that_does_not_approve_any_more_is_not_deleted(
 ) -> None:
     """The cache may be older than a new binding of the same name."""
     assert removal(stored, tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("failures", "unreachable"),
+    [
+        ((None, None, None), False),
+        ((None, None, 0), False),
+        ((0, 0, None), False),
+        ((0, 500, 0), False),
+        ((0, 0, 0), True),
+    ],
+)
+def test_cluster_is_unreachable_only_if_no_watch_works(
+    failures: tuple[int | None, ...], *, unreachable: bool
+) -> None:
+    """A node whose own CSR made their list fail kept its Cluster from maintenance, and its ban."""
+    workload = unconnected_workload()
+    for status in failures:
+        error = None if status is None else ApiServerUnavailable("failed")
+        if error is not None and status is not None:
+            error.status = status
+        reflector = SimpleNamespace(failure=error, plural="things")
+        workload._watches.append(Watch(cast("Any", reflector), Future(), cast("Any", None)))
+    assert workload.is_unreachable is unreachable
+
+
+def test_addresses_that_cannot_be_read_any_more_are_outdated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are read, not watched: certificates could name an address that the API server got."""
+    workload = unconnected_workload()
+    monkeypatch.setattr(cache, "MAX_FAILING_SECONDS", -1.0)
+    service = {"spec": {"clusterIPs": ["10.96.0.1"]}}
+    answers = iter([service, ApiServerUnavailable("away"), service])
+
+    def get(_: str) -> Response:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return Response(status=200, content=json.dumps(answer).encode())
+
+    monkeypatch.setattr(workload._api, "get", get)
+    workload.read_hosts()
+    assert ip_address("10.96.0.1") in workload.control_plane()
+    with pytest.raises(ApiServerUnavailable, match="away"):
+        workload.read_hosts()
+    with pytest.raises(ApiServerUnavailable, match="addresses could not be read"):
+        workload.control_plane()
+    workload.read_hosts()
+    assert ip_address("10.96.0.1") in workload.control_plane()

@@ -25,20 +25,20 @@ def test_clock_that_differs_by_a_minute_raises_no_alarm(
 ) -> None:
     skew = ClockSkew()
     observe(skew, ahead)
-    assert skew.is_tolerable
+    assert skew.is_trusted
     assert caplog.records == []
 
 
 @pytest.mark.parametrize(
-    ("ahead", "tolerable"), [(62, True), (-61, True), (240, True), (242, False), (-242, False)]
+    ("ahead", "trusted"), [(62, True), (-61, True), (240, True), (242, False), (-242, False)]
 )
 def test_clock_that_differs_by_more_raises_one_alarm(
-    ahead: float, *, tolerable: bool, caplog: pytest.LogCaptureFixture
+    ahead: float, *, trusted: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     skew = ClockSkew()
     observe(skew, ahead)
     assert skew.seconds == pytest.approx(ahead, abs=1.0)
-    assert skew.is_tolerable == tolerable
+    assert skew.is_trusted == trusted
     [record] = caplog.records
     assert record.getMessage() == "clock differs from the management API server's"
     assert vars(record)["fields"]["alarm"]
@@ -49,7 +49,7 @@ def test_end_of_the_skew_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     skew = ClockSkew()
     observe(skew, 1200)
     observe(skew, 0)
-    assert skew.is_tolerable
+    assert skew.is_trusted
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
 
 
@@ -65,7 +65,7 @@ def test_one_of_several_api_servers_with_a_wrong_clock_stops_no_replica() -> Non
     for _ in range(10):
         observe(skew, 1200, times=ENOUGH - 1)
         observe(skew, 0, times=1)
-        assert skew.is_tolerable
+        assert skew.is_trusted
 
 
 @pytest.mark.parametrize(
@@ -75,3 +75,4 @@ def test_answer_without_a_time_says_nothing(date: bytes) -> None:
     skew = ClockSkew()
     skew.observe(date, NOW, NOW)
     assert skew.seconds == 0.0
+    assert not skew.is_trusted

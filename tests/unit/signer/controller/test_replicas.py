@@ -571,6 +571,22 @@ def test_lost_answers_of_renewals_are_no_restore(landscape: Landscape) -> None:
     assert only.replicas.has_share_of_clusters
 
 
+def test_verdicts_wait_from_a_lost_renewal_until_the_next_one(landscape: Landscape) -> None:
+    """All watches may have been away since before, so none of them notices another restart."""
+    only = landscape.start("a")
+    landscape.after(3)
+    only.cut_off = True  # A refusal: the API server is there.
+    landscape.after(1)
+    only.state.require_confirmed()
+    only.cut_off, only.loses_answers = False, True
+    landscape.after(1)
+    with pytest.raises(ApiServerUnavailable, match="restored"):
+        only.state.require_confirmed()
+    only.loses_answers = False
+    landscape.after(1)
+    only.state.require_confirmed()
+
+
 def test_renewal_that_was_sent_before_a_connection_was_lost_confirms_nothing() -> None:
     """The API server may have been restored after it answered."""
     seconds = 10.0

@@ -7,7 +7,7 @@ from unittest.mock import patch
 import pytest
 
 from signer.controller import threads
-from signer.controller.threads import Health, Loop
+from signer.controller.threads import Contact, Health, Loop
 
 
 def make_loop(
@@ -77,6 +77,24 @@ def test_loop_whose_thread_has_ended_makes_no_progress() -> None:
     loop.start()
     loop.join(30)
     assert not loop.is_healthy()
+
+
+def test_three_minutes_without_a_successful_request_are_one_alarm(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After a rotation of the CA, no request succeeded, and the replica was ready."""
+    caplog.set_level("INFO")
+    succeeded_at, now = 1000.0, 1000.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    contact = Contact(lambda: succeeded_at)
+    now += threads.MAX_SILENCE_SECONDS - 1
+    assert contact.is_good()
+    now += 1
+    assert [contact.is_good(), contact.is_good()] == [False, False]
+    succeeded_at = now
+    assert contact.is_good()
+    assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
+    assert vars(caplog.records[0])["fields"]["alarm"]
 
 
 def test_check_that_fails_makes_the_health_bad_with_one_alarm(

@@ -1,6 +1,11 @@
 """The parts of the controller, connected as in the signer."""
 
+import math
+import time
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from functools import partial
 from http import HTTPStatus
 from threading import Event
 
@@ -9,12 +14,17 @@ import pytest
 from common.errors import ApiServerUnavailable
 from signer.clusters.connection_problem import CONNECTING
 from signer.clusters.workload_cluster import WorkloadCluster
+from signer.clusters.workload_clusters import WorkloadClusters
 from signer.controller.maintenance import workload_rounds
 from signer.controller.maintenance.workload_rounds import WorkloadRounds
 from signer.controller.queue.fair_queue import Item
 from signer.controller.queue.workqueue import DONE
+from signer.controller.replicas import Replicas
+from signer.controller.steps import Steps
+from signer.controller.threads import MAX_SILENCE_SECONDS
 from signer.controller.wiring import ControllerParts
-from signer.errors import AuthorityShared
+from signer.errors import AuthorityShared, EndedCertificatesNotListed
+from signer.kube.watches import cache
 from signer.logs import LogWriter
 from signer.model import ClusterKey, Node
 from signer.policy.policy import NodeLabels, Policy
@@ -40,6 +50,8 @@ def rounds(workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch) -> Worklo
     monkeypatch.setattr(workload, "read_hosts", lambda: None)
     monkeypatch.setattr(made._authorities, "authority", lambda _: None)
     monkeypatch.setattr(made._policies, "policy_of", lambda _: policy)
+    monkeypatch.setattr(made, "_steps", Steps(lambda: True))
+    monkeypatch.setattr(made._ended, "sync", lambda *_: None)
     made.add(workload)
     return made
 
@@ -77,15 +89,117 @@ def test_incomplete_caches_do_not_stop_maintenance(
     assert rounds.maintain(workload, full=True)
 
 
-def test_labels_are_kept_up_to_date_while_requests_cannot_be_maintained(
-    workload: WorkloadCluster, rounds: WorkloadRounds, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "failing", ["sync", "read_hosts", "reason_to_keep", "delete_expired_offers"]
+)
+def test_step_that_fails_does_not_stop_the_others(
+    workload: WorkloadCluster,
+    rounds: WorkloadRounds,
+    monkeypatch: pytest.MonkeyPatch,
+    failing: str,
 ) -> None:
-    """A flood of requests ended each round early, so a banned node kept its label."""
-    synced: list[WorkloadCluster] = []
-    monkeypatch.setattr(workload, "read_hosts", fail)
-    monkeypatch.setattr(rounds, "_sync_node_labels", synced.append)
+    """A banned node that could make requests unreadable, or flood them, kept its rights."""
+    steps = {
+        "sync": (rounds._ended, None),
+        "read_hosts": (workload, None),
+        "reason_to_keep": (rounds._bindings, ""),
+        "delete_expired_offers": (workload_rounds, None),
+        "_sync_node_labels": (rounds, None),
+        "_sync_node_taints": (rounds, None),
+    }
+    ran: list[str] = []
+
+    def run(name: str, result: object) -> object:
+        ran.append(name)
+        if name == failing:
+            fail()
+        return result
+
+    for name, (owner, result) in steps.items():
+        monkeypatch.setattr(owner, name, lambda *_, n=name, r=result: run(n, r))
+    for listed in (workload.nodes, workload.bindings, workload.csrs):
+        listed.replace({})
     assert not rounds.maintain(workload, full=True)
+    assert ran == list(steps)
+
+
+@pytest.mark.parametrize("failing", [False, True])
+def test_bindings_wait_for_nodes_only_while_these_are_being_listed(
+    workload: WorkloadCluster,
+    rounds: WorkloadRounds,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    failing: bool,
+) -> None:
+    """CSRs that cannot be listed say nothing about them."""
+    asked: list[WorkloadCluster] = []
+
+    def keep(asking: WorkloadCluster, _: Policy) -> str:
+        asked.append(asking)
+        return "keep"
+
+    monkeypatch.setattr(rounds._bindings, "reason_to_keep", keep)
+    workload.bindings.replace({})
+    workload.csrs.note_failure()
+    if failing:
+        workload.nodes.note_failure()
+    rounds.maintain(workload, full=False)
+    assert (asked == [workload]) is failing
+    assert workload.maintenance_due.is_set() is not failing
+
+
+@pytest.mark.parametrize("unreadable", ["nodes", "bindings", "csrs"])
+def test_ban_needs_no_list_of_the_workload_cluster(
+    workload: WorkloadCluster,
+    rounds: WorkloadRounds,
+    monkeypatch: pytest.MonkeyPatch,
+    unreadable: str,
+) -> None:
+    """A node makes the list of CSRs, or of Nodes, fail by its own objects; also after a start."""
+    synced: list[WorkloadCluster] = []
+
+    monkeypatch.setattr(rounds._ended, "sync", lambda synced_now, *_: synced.append(synced_now))
+    for name in {"nodes", "bindings", "csrs"} - {unreadable}:
+        getattr(workload, name).replace({})
+    getattr(workload, unreadable).note_failure()
+    rounds.maintain(workload, full=True)
     assert synced == [workload]
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_what_is_ended_does_not_expire_by_a_clock_that_is_not_trusted(
+    workload: WorkloadCluster,
+    rounds: WorkloadRounds,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    trusted: bool,
+) -> None:
+    times: list[datetime] = []
+    monkeypatch.setattr(rounds, "_steps", Steps(lambda: trusted))
+    monkeypatch.setattr(rounds._ended, "sync", lambda *_: times.append(_[-1]))
+    rounds.maintain(workload, full=False)
+    assert [time.year > 2000 for time in times] == [trusted]
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_list_that_the_workload_cluster_forbids_is_reported(
+    workload: WorkloadCluster,
+    rounds: WorkloadRounds,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    allowed: bool,
+) -> None:
+    """Its other steps go on, and only nodes that need an entry wait."""
+    recorded: list[str] = []
+
+    def sync(*_: object) -> None:
+        if not allowed:
+            raise EndedCertificatesNotListed("no")
+
+    monkeypatch.setattr(rounds._ended, "sync", sync)
+    monkeypatch.setattr(rounds._events, "record", lambda _, reason, *__: recorded.append(reason))
+    assert rounds.maintain(workload, full=True)
+    assert recorded == ([] if allowed else ["EndedCertificatesNotListed"])
 
 
 def test_shared_authority_is_found_while_requests_cannot_be_maintained(
@@ -151,6 +265,65 @@ def test_forbidden_deletions_of_offers_are_one_problem(
     )
 
 
+COMPARING = [
+    "_maintain_bindings",
+    "delete_expired_offers",
+    "_sync_node_labels",
+    "_sync_node_taints",
+]
+"""What a round of a workload cluster does by the clock of this machine."""
+OTHERS = ["_verify_authority", "read_hosts", "_list_ended"]
+
+
+@pytest.mark.parametrize(
+    ("ahead", "done"),
+    [(0, {*COMPARING, *OTHERS}), (1200, {*OTHERS}), (None, {*OTHERS})],
+    ids=["right clock", "20 minutes ahead", "before the clock was compared"],
+)
+def test_a_round_does_not_compare_times_before_the_clock_is_trusted(
+    workload: WorkloadCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    ahead: int | None,
+    done: set[str],
+) -> None:
+    """A signer whose clock was ahead deleted the offers of nodes that waited for it."""
+    components, seen = make_components(workload), set[str]()
+    made, policy = components._rounds, Policy(name="any")
+    places = {"delete_expired_offers": workload_rounds, "read_hosts": workload}
+    for name in (*COMPARING, *OTHERS):
+        monkeypatch.setattr(places.get(name, made), name, partial(note, seen, name))
+    monkeypatch.setattr(made._policies, "policy_of", lambda _: policy)
+    workload.csrs.replace({})
+    workload.bindings.replace({})
+    if ahead is not None:
+        compare_clock(components, ahead)
+    made.add(workload)
+    made.maintain(workload, full=True)
+    assert seen == done
+
+
+def compare_clock(components: ControllerParts, ahead: int) -> None:
+    now = datetime.now(UTC)
+    date = format_datetime(now - timedelta(seconds=ahead), usegmt=True).encode()
+    components.clock_skew.observe(date, now, now)
+
+
+def test_a_replica_is_not_ready_three_minutes_after_the_last_successful_request(
+    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    components, now = make_components(workload), time.monotonic()
+    monkeypatch.setattr(components.health, "is_good", lambda: True)
+    monkeypatch.setattr(components.management, "has_synced_once", lambda: True)
+    compare_clock(components, 0)
+    assert components._can_serve()
+    monkeypatch.setattr("time.monotonic", lambda: now + MAX_SILENCE_SECONDS + 1)
+    assert not components._can_serve()
+
+
+def note(seen: set[str], name: str, *_: object) -> None:
+    seen.add(name)
+
+
 def test_replicas_share_only_with_the_same_policies_and_infrastructure_groups(
     workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,9 +345,55 @@ def test_the_circuit_breaker_of_a_closed_cluster_is_reset(
         components.queue.add(Item(cluster=HOME, requester="r", name=str(n)))
         item = components.queue.get()
         assert item is not None
-        components.queue.done(item, DONE, slow=True)
+        components.queue.done(item, DONE, seconds=math.inf)
     assert components.queue.state().open_breakers == {HOME}
     monkeypatch.setattr(workload, "read_hosts", lambda: None)
     components.maintenance.sync([workload])
     components.maintenance.sync([])
     assert components.queue.state().open_breakers == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("kind", "decides"),
+    [
+        ("clusters", True),
+        ("machines", True),
+        ("pools", True),
+        ("keys", True),
+        ("nodes", True),
+        ("policies", True),
+        ("bootstraps", False),
+        ("key_requests", False),
+    ],
+)
+def test_kind_of_the_management_cluster_that_is_outdated_is_not_ready_and_is_named(
+    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch, kind: str, *, decides: bool
+) -> None:
+    """The probe said 200 and every Cluster was Served, while nothing could be decided."""
+    parts = make_components(workload)
+    monkeypatch.setattr(parts, "_can_serve", lambda: True)
+    monkeypatch.setattr(Replicas, "has_share_of_clusters", True)
+    monkeypatch.setattr(WorkloadClusters, "problem", lambda *_: None)
+    monkeypatch.setattr(cache, "MAX_FAILING_SECONDS", -1.0)
+    failing = getattr(parts.management, kind)
+    assert parts._is_ready()
+    failing.note_failure()
+    assert parts._is_ready() is not decides
+    problem = parts._problem(HOME)
+    assert (problem is not None and failing.plural in problem.message) is decides
+    assert parts.management.failing_seconds()[failing.plural] > 0
+    failing.note_success()
+    assert parts._is_ready()
+
+
+def test_policies_that_are_outdated_decide_nothing(
+    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The policies in force are those of the last list."""
+    management = make_components(workload).management
+    monkeypatch.setattr(cache, "MAX_FAILING_SECONDS", -1.0)
+    management.policies.replace({})
+    management.require_complete("team-a")
+    management.policies.note_failure()
+    with pytest.raises(ApiServerUnavailable, match="KubeletAttestationPolicies could not be read"):
+        management.require_complete("team-a")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from itertools import pairwise
 from threading import Event
 from typing import cast
@@ -20,7 +21,8 @@ from signer.fairness.cpu_budget import BURST, SHARE, CpuBudget, CpuShare
 from signer.inventory.node_labels import ATTESTED
 from signer.model import Csr, Node
 from tests.builders.kube_objects import HOME
-from tests.builders.scenario import Scenario
+from tests.builders.reconciler import authority
+from tests.builders.scenario import Scenario, signed
 from tests.builders.workload import unconnected_workload
 from tests.fakes.csrs import FakeCsrs
 
@@ -30,6 +32,11 @@ class WritingReconciler:
 
     def __init__(self) -> None:
         self.versions: list[str] = []
+        self.decided: list[str] = []
+
+    def forget_unreleased(self, csr_name: str, cluster: ClusterContext) -> None:
+        self.decided.append(csr_name)
+        cluster.withheld.forget(csr_name)
 
     def reconcile(self, csr: Csr, cluster: ClusterContext) -> Result:
         self.versions.append(csr.resource_version)
@@ -84,8 +91,8 @@ class WorkersFixture:
         while is_ready(self.queue, self.seconds):
             item = self.queue.get()
             assert item == self.item
-            result, slow = self.workers._reconcile(item)
-            self.queue.done(item, result, slow=slow)
+            result, seconds = self.workers._reconcile(item)
+            self.queue.done(item, result, seconds=seconds)
             self.deliver()
 
 
@@ -197,6 +204,29 @@ def test_pauses_are_forgotten_with_the_csr(workers: WorkersFixture) -> None:
     assert len(state.pauses) == 1
     workers.workload.csrs.delete(workers.name)
     assert len(state.pauses) == 0
+
+
+@pytest.mark.parametrize("released", [False, True])
+def test_unreleased_certificate_is_looked_at_when_its_csr_waits_no_longer(
+    workers: WorkersFixture, *, released: bool
+) -> None:
+    """Another replica decided the CSR, and the claim has the certificates of both."""
+    scenario, state = Scenario(), workers.workers._states[workers.workload]
+    expiry = scenario.now + timedelta(days=1)
+    verified = scenario.verify_answer()
+    state.withheld.get_or_sign(workers.stored, verified, authority(), expiry, signed(expiry), "")
+    workers.run()
+    assert workers.reconciler.decided == []
+    if released:
+        state.withheld.note_release(workers.stored.uid)
+    workers.workload.csrs.delete(workers.name)
+    assert is_ready(workers.queue, workers.seconds) is not released
+    if not released:
+        item = workers.queue.get()
+        assert item == workers.item
+        assert workers.workers._reconcile(item)[0] == DONE
+    assert workers.reconciler.decided == ([] if released else [workers.name])
+    assert not state.withheld.unreleased(workers.name)
 
 
 CSR = replace(Scenario().offer_csr(), resource_version="1")

@@ -55,8 +55,7 @@ class Lists:
         claims = FakeClaimStore(store=self.scenario.store)
         ended = EndedCertificatesClient(FakeClient(self.cluster))
         workload = cast("Any", SimpleNamespace(key=HOME, ended=ended))
-        sync = EndedSync(cast("Any", caches), cast("Any", claims), lambda: NOW)
-        sync.sync(workload, LIFETIME)
+        EndedSync(cast("Any", caches), cast("Any", claims)).sync(workload, LIFETIME, NOW)
         self.reads, self.calls = claims.reads, len(self.cluster.requests)
         listed = ended.read()
         entries = {name: listed.entry(name) for name in listed.names}

@@ -12,6 +12,7 @@ from common.errors import ApiServerUnavailable
 from common.names import CLIENT_SIGNER
 from signer.clusters.management_cluster import ManagementCluster
 from signer.controller.maintenance.management_rounds import Cleanup, ManagementRounds
+from signer.controller.steps import Steps
 from signer.inventory.cluster_api.cluster import CLIENT_SIGNER_ANNOTATION, read_cluster
 from signer.inventory.cluster_api.machine_object import MachineObject, read_machine
 from signer.inventory.cluster_api.references import InfrastructureObject, Reference
@@ -172,7 +173,7 @@ def test_opt_in_stays_while_the_infrastructure_cluster_is_unknown() -> None:
     assert seen.note(MINE, NOW) == LONG_AGO
 
 
-class Steps:
+class FakeRound:
     """The steps of a round: the first one fails."""
 
     def __init__(self) -> None:
@@ -195,24 +196,25 @@ class Steps:
         self.done.append("opt-ins")
 
 
+def rounds_of(made: FakeRound, *, trusted: bool) -> ManagementRounds:
+    steps = Steps(lambda: trusted)
+    return ManagementRounds(steps, cast(ChallengeKeyStore, made), cast(Cleanup, made))
+
+
 def test_a_failed_step_of_the_maintenance_does_not_stop_the_next_one() -> None:
-    steps = Steps()
-    rounds = ManagementRounds(
-        cast(ChallengeKeyStore, steps), cast(Cleanup, steps), is_clock_tolerable=lambda: True
-    )
+    made = FakeRound()
+    rounds = rounds_of(made, trusted=True)
     assert rounds.pause() == 60
     rounds.run()
-    assert steps.done == ["rotate", "claims", "keys", "authorities", "opt-ins"]
+    assert made.done == ["rotate", "claims", "keys", "authorities", "opt-ins"]
     assert rounds.pause() == 5
 
 
-def test_a_wrong_clock_rotates_no_key_and_deletes_nothing() -> None:
+def test_a_wrong_clock_rotates_no_key_and_deletes_no_claim() -> None:
     """Two replicas whose clocks differ by years would rotate the challenge key in turns."""
-    steps = Steps()
-    ManagementRounds(
-        cast(ChallengeKeyStore, steps), cast(Cleanup, steps), is_clock_tolerable=lambda: False
-    ).run()
-    assert steps.done == []
+    made = FakeRound()
+    rounds_of(made, trusted=False).run()
+    assert made.done == ["authorities", "opt-ins"]
 
 
 @dataclass(slots=True)

@@ -307,12 +307,16 @@ def test_an_exception_of_a_page_is_logged_and_answered(
 def test_metrics_name_each_hostile_tenant(signer: RunningServer) -> None:
     """And the cluster: how much is pending there, who holds workers, whose API server is slow."""
     silent = ClusterKey(namespace="hostile", name="silent")
-    signer.queue = QueueState({silent: 7, HOME: 1}, {"hostile": 4}, frozenset({silent}))
+    slow = ClusterKey(namespace="hostile", name="slow")
+    signer.queue = QueueState(
+        {silent: 7, HOME: 1}, {"hostile": 4}, frozenset({silent}), {slow: 29.0}
+    )
     samples = signer.samples()
     labels = {"namespace": "hostile", "cluster": "hostile/silent"}
     assert one(samples, "node_attestation_pending_requests", **labels) == 7
     assert one(samples, "node_attestation_busy_workers", namespace="hostile") == 4
     assert one(samples, "node_attestation_circuit_breaker_open", **labels) == 1
+    assert one(samples, "node_attestation_slow_call_seconds", cluster="hostile/slow") == 29
     assert one(samples, "node_attestation_pending_requests", cluster="tenants/blue") == 1
 
 
@@ -321,10 +325,11 @@ def test_a_tenant_with_many_clusters_cannot_fill_the_metrics(
 ) -> None:
     keys = [ClusterKey(namespace="hostile", name=str(n)) for n in range(1200)]
     pending = dict.fromkeys(keys, 1) | {HOME: 2}
-    signer.queue = QueueState(pending, {}, frozenset(keys))
+    signer.queue = QueueState(pending, {}, frozenset(keys), dict.fromkeys(keys, 29.0))
     names = [(name, dict(labels)) for name, labels in signer.samples()]
     assert sum(name == "node_attestation_pending_requests" for name, _ in names) == 100
     assert sum(name == "node_attestation_circuit_breaker_open" for name, _ in names) == 100
+    assert sum(name == "node_attestation_slow_call_seconds" for name, _ in names) == 100
     labels = metrics._ClusterLabels()
     assert labels.label(HOME) == "tenants/blue"
     assert {labels.label(key) for key in keys} >= {"hostile/0", "(other)"}
@@ -342,8 +347,13 @@ def test_state_of_this_replica_is_shown() -> None:
         policies=lambda: {("file", ""): False, ("object", "production"): True},
         replicas=lambda: 3,
         clock_skew=lambda: -61.5,
+        failing_kinds=lambda: {"Machines": 90.0},
     )
     assert registry.get_sample_value("node_attestation_ready") == 1
+    failing = registry.get_sample_value(
+        "node_attestation_kind_failing_seconds", {"objects": "Machines"}
+    )
+    assert failing == 90
     assert registry.get_sample_value("node_attestation_build_info", {"version": "0.1"}) == 1
     valid = partial(registry.get_sample_value, "node_attestation_policy_valid")
     assert valid({"source": "file", "policy": ""}) == 0

@@ -1,6 +1,7 @@
 """Turns of tenants, clusters and requesters, and the workers that each of them may hold."""
 
 import heapq
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
@@ -115,19 +116,72 @@ def test_an_tenant_that_is_blocked_keeps_its_turn() -> None:
     assert turns.names() == ["b", "other2"]
 
 
-def test_a_silent_cluster_gets_one_probing_worker_after_three_slow_calls() -> None:
+def test_a_silent_cluster_gets_one_probing_worker_after_three_calls() -> None:
     turns = Turns()
     turns.push(*(item(str(n)) for n in range(3 * MAX_WORKERS_PER_CLUSTER)))
     for popped in turns.pop_all():
         turns.queue.release(popped)
-        turns.queue.record_call(BLUE, slow=True, now=turns.now)
+        turns.queue.record_call(BLUE, seconds=math.inf, now=turns.now)
     assert turns.names() == []
     assert list(turns.queue.open_breakers(turns.now)) == [BLUE]
     turns.now += 2.0
     (probe,) = turns.pop_all()
     turns.queue.release(probe)
-    turns.queue.record_call(BLUE, slow=False, now=turns.now)
+    turns.queue.record_call(BLUE, seconds=0.1, now=turns.now)
     assert len(turns.pop_all()) == MAX_WORKERS_PER_CLUSTER
+
+
+def test_a_slow_cluster_gets_fewer_workers_and_no_pause() -> None:
+    turns = Turns()
+    turns.push(*(item(str(n)) for n in range(3 * MAX_WORKERS_PER_CLUSTER)))
+    assert len(turns.pop_all()) == MAX_WORKERS_PER_CLUSTER
+    for n in range(MAX_WORKERS_PER_CLUSTER):
+        turns.queue.release(item(str(n)))
+        turns.queue.record_call(BLUE, seconds=6.0, now=turns.now)
+    assert turns.queue.slow_clusters() == {BLUE: 6.0}
+    assert list(turns.queue.open_breakers(turns.now)) == []
+    assert len(turns.pop_all()) == MAX_WORKERS_PER_CLUSTER // 2
+
+
+def test_slow_clusters_of_many_tenants_leave_half_of_the_workers_to_the_others() -> None:
+    """Each holds one worker for half a minute, and would never be paused."""
+    turns = Turns()
+    slow = [item("a", cluster=ClusterKey(namespace=f"n{n}", name="slow")) for n in range(100)]
+    for each in slow:
+        turns.queue.record_call(each.cluster, seconds=29.0, now=turns.now)
+    turns.push(*slow)
+    assert len(turns.pop_all()) == WORKERS // 2
+    turns.push(item("quick"))
+    assert turns.names() == ["quick"]
+    turns.queue.release(slow[0])
+    turns.queue.release(item("quick"))
+    assert len(turns.names()) == 1, "a slow one, as soon as more than half are free"
+
+
+def test_slow_clusters_of_one_tenant_are_not_looked_at_for_each_item_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turns, looks = Turns(), Counter[str]()
+    slow = hanging("slow", clusters=500)
+    for each in slow:
+        turns.queue.record_call(each.cluster, seconds=29.0, now=turns.now)
+    turns.push(*slow)
+    started = turns.pop_all()
+    max_workers = CircuitBreaker.max_workers
+
+    def count(breaker: CircuitBreaker, most: int, now: float) -> int:
+        looks["breaker"] += 1
+        return max_workers(breaker, most, now)
+
+    monkeypatch.setattr(CircuitBreaker, "max_workers", count)
+    for n in range(10):
+        turns.push(item(str(n), cluster=OTHER))
+    assert len(turns.names()) == 10
+    assert not looks
+    for n in range(10):
+        turns.queue.release(item(str(n), cluster=OTHER))
+    turns.queue.release(started[0])
+    assert len(turns.names()) == 1
 
 
 def test_silent_clusters_of_one_tenant_are_not_looked_at_for_each_item_of_others(
@@ -138,7 +192,7 @@ def test_silent_clusters_of_one_tenant_are_not_looked_at_for_each_item_of_others
     silent = hanging("silent", clusters=500)
     for each in silent:
         for _ in range(3):
-            turns.queue.record_call(each.cluster, slow=True, now=turns.now)
+            turns.queue.record_call(each.cluster, seconds=math.inf, now=turns.now)
     turns.push(*silent)
     state = CircuitBreaker.state
 
@@ -166,8 +220,8 @@ def test_a_discarded_item_leaves_no_state() -> None:
     assert turns.queue.busy_by_tenant() == {"n": 1}
     turns.queue.release(item("b"))
     assert turns.queue._turns._waiting == {}
-    turns.queue.record_call(BLUE, slow=True, now=0.0)
-    turns.queue.record_call(BLUE, slow=False, now=0.0)
+    turns.queue.record_call(BLUE, seconds=math.inf, now=0.0)
+    turns.queue.record_call(BLUE, seconds=0.1, now=0.0)
     assert turns.queue._breakers == {}
 
 

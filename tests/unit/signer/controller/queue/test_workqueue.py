@@ -1,5 +1,6 @@
 """Work queue: each item once, again when there is a reason, and no worker woken without one."""
 
+import math
 import pickle
 import threading
 import time
@@ -242,7 +243,7 @@ def test_a_cluster_whose_calls_are_slow_is_probed_when_its_breaker_becomes_half_
         fixture.queue.add(item(str(n)))
     assert len(fixture.ready_names()) == 5
     for n in range(5):
-        fixture.queue.done(item(str(n)), RETRY, slow=True)
+        fixture.queue.done(item(str(n)), RETRY, seconds=math.inf)
         fixture.queue.add(item(str(n)))
     (record,) = [r for r in caplog.records if r.message.startswith("circuit breaker opened")]
     assert vars(record)["fields"] == {"cluster": "n/blue", "namespace": "n", "alarm": True}
@@ -251,7 +252,7 @@ def test_a_cluster_whose_calls_are_slow_is_probed_when_its_breaker_becomes_half_
     assert fixture.queue._delayed[0][0] <= fixture.seconds + 2.0  # a worker wakes up for it
     fixture.seconds += 2.0
     assert fixture.ready_names() == ["0"]
-    fixture.queue.done(item("0"), DONE, slow=False)
+    fixture.queue.done(item("0"), DONE, seconds=0.1)
     assert fixture.ready_names() == ["1", "2", "3", "4"]
     assert fixture.queue.state().open_breakers == frozenset()
 

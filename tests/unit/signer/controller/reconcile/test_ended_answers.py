@@ -11,6 +11,7 @@ from common.names import PENDING_REASON_ANNOTATION
 from common.node_identity import KEY_DIGITS, attested_group
 from signer.claims.ended_entry import EndedEntry
 from signer.inventory.ended_certificates import EndedCertificatesClient
+from signer.kube.transport.client import Request
 from signer.model import Csr, LiftedBan, Release
 from tests.builders.reconciler import ReconcilerFixture
 from tests.builders.renewing_node import KNOWN, alarms, claim_of, of_a_node
@@ -67,9 +68,11 @@ def test_other_key_ends_the_certificates_of_the_former_one_before_the_release() 
     fixture = renewing()
     fixture.scenario.change_claim(endorsement_key=OTHER, not_after=NOW + timedelta(days=30))
     released: list[bool] = []
-    fixture.workload.intercept(
-        lambda _: released.append(bool(fixture.csrs.writes)) and None, "PATCH", times=2
-    )
+
+    def note(_: Request) -> None:
+        released.append(bool(fixture.csrs.writes))
+
+    fixture.workload.intercept(note, "PATCH", times=2)
     assert group_of(answered(fixture)) == own_group(fixture, 1)
     assert released == [False, False]
     entry = lists(fixture).entry(NODE)

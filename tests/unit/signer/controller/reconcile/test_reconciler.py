@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from unittest.mock import Mock
 
 import pytest
 from cryptography import x509
@@ -56,6 +57,7 @@ from tests.builders.scenario import (
     record_of,
 )
 from tests.builders.software_tpm import endorsement_key
+from tests.fakes.claims import FakeClaimStore
 from tests.fakes.csrs import FakeCsrs
 from tests.fakes.policies import FixedPolicies
 
@@ -542,6 +544,32 @@ def test_next_reconciliation_completes_what_a_killed_signer_began(
     assert outcomes(caplog) == []
     assert fixture.result(csr).certificate is not None
     assert outcomes(caplog) == [("issued", "")]
+
+
+@pytest.mark.parametrize("status", [403, 500])
+@pytest.mark.parametrize("check", ["I1", "K1"])
+def test_request_that_the_management_cluster_forbids_is_an_alarm_that_names_the_rule(
+    check: str, status: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A signer of one namespace may lack what is asked about all: it was tried again silently."""
+    fixture = ReconcilerFixture()
+    csr = fixture.file(fixture.scenario.answer_csr())
+    error = ApiServerUnavailable("refused", detail='cannot list resource "attestednodes"')
+    error.status = status
+    place, method = {
+        "I1": (Authorities, "authority"),
+        "K1": (FakeClaimStore, "create_endorsement_key"),
+    }[check]
+    monkeypatch.setattr(place, method, Mock(side_effect=error))
+    caplog.set_level(logging.INFO, logger="signer")
+    assert fixture.reconcile(csr) == RETRY
+    [line] = [vars(record)["fields"] for record in caplog.records]
+    is_missing = status == 403
+    assert line["reason"] == ("PermissionMissing" if is_missing else "ApiServerUnavailable")
+    assert line["detail"] == error.detail
+    assert line.get("alarm", False) is is_missing
+    annotation = fixture.csrs.stored[csr.name].annotations.get(PENDING_REASON_ANNOTATION, "")
+    assert annotation.startswith("PermissionMissing: ") is is_missing
 
 
 @pytest.mark.parametrize("write", [1, 2])

@@ -17,6 +17,7 @@ from tests.builders.reconciler import authority
 from tests.builders.scenario import Scenario
 from tests.harness import pki
 
+CSR = Scenario().answer_csr()
 VERIFIED = Scenario().verify_answer()
 NOT_AFTER = Scenario().now + timedelta(days=7)
 
@@ -33,8 +34,9 @@ def signed(  # noqa: PLR0913 - one parameter for each input
 ) -> str:
     """Return the ID of the certificate for a CSR; a new one is signed with this name as ID."""
     certificate = WithheldCertificate(pem=b"", credential_id=name, not_after=not_after)
+    csr = replace(CSR, name=f"csr-{uid}", uid=uid)
     used = certificates.get_or_sign(
-        uid, verified, issuer or authority(), not_after, lambda _: certificate, group
+        csr, verified, issuer or authority(), not_after, lambda _: certificate, group
     )
     return used.credential_id
 
@@ -78,7 +80,7 @@ def test_attempt_signs_again_if_the_certificate_would_differ(change: dict[str, o
 def test_certificate_of_a_csr_that_waits_no_longer_is_forgotten() -> None:
     certificates = WithheldCertificates()
     signed(certificates, "first")
-    certificates.forget("uid-1")
+    certificates.forget("csr-uid-1")
     certificates.forget("unknown")
     assert signed(certificates, "second") == "second"
 

@@ -1,14 +1,18 @@
 """Whether a Machine exists, by the API server: what cannot be read frees no key and no name."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from common.errors import ApiServerUnavailable
 from signer.errors import AttestedNodeUnreadable
+from signer.inventory.custom_resources.claim_objects import encode_attested_node
 from signer.inventory.custom_resources.claim_store import KubeClaimStore
+from signer.inventory.kinds import ATTESTED_NODES
 from signer.model import MachineState
 from tests.builders.kube_objects import HOME, PROVIDER_ID, cluster, machine, pool
+from tests.builders.stored_claims import NODE
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.cluster_clients import FakeClient
 from tests.fakes.cluster_objects import ATTESTATION, CAPI
@@ -86,6 +90,21 @@ def test_conflict_reads_no_list_of_machines_while_the_node_of_the_claim_exists()
         server = FakeCluster()
         liveness(machine("machine-1"), pools=pools, name=name, server=server)
         assert f"{NAMESPACE}/machines" not in {request.path for request in server.requests}
+
+
+def test_a_key_is_looked_for_in_the_nodes_of_all_namespaces() -> None:
+    """One that cannot be read names no key (decision 56)."""
+    server = FakeCluster()
+    store = KubeClaimStore(FakeClient(server))
+    unreadable = encode_attested_node(replace(NODE, name="other"), "")
+    unreadable["spec"]["notAfter"] = "0000-01-01T00:00:00Z"
+    abroad = replace(NODE, cluster=replace(NODE.cluster, namespace="team-b"))
+    for node in (NODE, abroad):
+        path = ATTESTED_NODES.collection_path(node.cluster.namespace)
+        server.put(path, encode_attested_node(node, ""), unreadable)
+    found = store.attested_nodes_with_key(NODE.endorsement_key)
+    assert [node.cluster for node in found] == [NODE.cluster, abroad.cluster]
+    assert not store.attested_nodes_with_key("cd" * 32)
 
 
 def test_unreadable_attested_node_has_a_reason_of_its_own() -> None:

@@ -71,7 +71,9 @@ def serving(handler: Handler, directory: Path) -> Iterator[tuple[FakeApiServer, 
 
 
 async def collect(opened: ApiStream, query: Mapping[str, str]) -> list[bytes]:
-    return [line async for line in opened.watch(PATH, query)]
+    accepted, *events = [line async for line in opened.watch(PATH, query)]
+    assert accepted == b""
+    return events
 
 
 def watch(opened: ApiStream, query: Mapping[str, str] | None = None) -> list[bytes]:
@@ -215,7 +217,7 @@ def test_events_that_never_end_count_for_the_memory_of_their_tenant(tmp_path: Pa
         opened = open_stream(server.connection(), reading=reading)
         with pytest.raises(ApiServerUnavailable, match="of namespace team-a send at the same time"):
             asyncio.run(use(opened))
-    assert used == [(b"a", 0), (b"b", 900), (b"c", 900)]
+    assert used == [(b"", 0), (b"a", 0), (b"b", 900), (b"c", 900)]
     assert reading.used() == {}
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from common.errors import ApiServerUnavailable
 from signer.fairness.memory_budget import MemoryBudget
-from signer.kube.watches.cache import Cache
+from signer.kube.watches.cache import MAX_FAILING_SECONDS, Cache
 
 
 def words() -> Cache[str]:
@@ -166,3 +166,28 @@ def test_values_share_an_index_key_until_the_last_one_leaves() -> None:
     for key in ("2", "4"):
         cache.delete(key)
     assert (cache.by_index("initial", "a"), cache.index_keys("initial")) == ((), ("b",))
+
+
+def test_nothing_is_read_of_a_collection_that_has_failed_for_over_a_minute(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A node whose Machine was deleted renewed twice, from a cache that stood still."""
+    cache, seconds = words(), 100.0
+    monkeypatch.setattr("time.monotonic", lambda: seconds)
+    cache.replace({"1": "a"})
+    cache.note_failure()
+    seconds += MAX_FAILING_SECONDS
+    cache.note_failure()
+    assert cache.get("1") == "a"
+    seconds += 1
+    for read in (
+        lambda: cache.get("1"),
+        cache.all,
+        lambda: cache.by_index("letter", "a"),
+        lambda: cache.index_keys("letter"),
+    ):
+        with pytest.raises(ApiServerUnavailable, match="words could not be read"):
+            read()
+    assert (cache.has_synced, cache.failing_seconds) == (False, MAX_FAILING_SECONDS + 1)
+    cache.note_success()
+    assert (cache.get("1"), cache.failing_seconds) == ("a", 0.0)

@@ -17,6 +17,7 @@ from signer.kube import pages
 from signer.kube.decode import Fields, Json, Source, decode, read_as
 from signer.kube.pages import Page
 from signer.kube.transport.client import Expired, PageTooLarge, Response
+from signer.kube.watches import cache as cache_module
 from signer.kube.watches import outage, watch
 from signer.kube.watches.cache import Cache
 from signer.kube.watches.watch import Reflector, ResourceSpec
@@ -295,21 +296,111 @@ def test_everything_is_listed_again_after_an_hour() -> None:
     assert played.versions == [None, "5", None, "5"]
 
 
-@pytest.mark.parametrize(("status", "count"), [(0, 1), (503, 1), (403, 0)])
-def test_lost_connection_is_reported_and_a_refusal_is_not(status: int, count: int) -> None:
-    """A kind that the signer may not read would hold up all verdicts."""
+def failed(status: int) -> ApiServerUnavailable:
+    failure = ApiServerUnavailable("failed")
+    failure.status = status
+    return failure
+
+
+@pytest.mark.parametrize(
+    ("lists", "count"),
+    [
+        ([failed(0)], 1),
+        ([failed(503)], 1),
+        ([failed(403)], 0),
+        ([failed(429)], 0),
+        ([failed(403), failed(0)], 1),
+        ([failed(500), failed(0), failed(500)], 1),
+        ([failed(500), page(5), failed(500)], 2),
+        ([page(5, thing("a", 1, "1"), more="next"), Expired()], 0),
+    ],
+)
+def test_each_outage_is_reported_once_and_a_refusal_is_not(lists: list[Step], count: int) -> None:
+    """Verdicts wait after each report: a kind that stays broken held them up half of the time."""
     lost: list[None] = []
-    error = ApiServerUnavailable("failed")
-    error.status = status
     reflector = Reflector(
-        Server([error], []),
+        Server(lists, [[Expired()]]),
         ResourceSpec(plural="things", path="/things", read=_read),
         Cache("things"),
         interrupted=lambda: lost.append(None),
+        sleep=lambda _: asyncio.sleep(0),
     )
     with suppress(asyncio.CancelledError):
         asyncio.run(reflector.run())
     assert len(lost) == count
+
+
+@pytest.mark.parametrize("failure", [failed(500), failed(0), failed(403), Expired(), {"items": 1}])
+def test_kind_that_cannot_be_listed_is_outdated_until_it_is_listed(
+    failure: Step, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing told old objects from present ones, for as long as the list failed."""
+    monkeypatch.setattr(cache_module, "MAX_FAILING_SECONDS", -1.0)
+    cache: Cache[str] = Cache("things")
+    outdated: list[bool] = []
+
+    def lists() -> Iterator[Step]:
+        for step in (failure, page(7, thing("a", 6, "1"))):
+            outdated.append(cache.is_outdated)
+            yield step
+
+    run(Server(lists(), []), ResourceSpec(plural="things", path="/things", read=_read), cache)
+    assert outdated == [False, True]
+    assert cache.all() == ("1",)
+    [alarm] = [vars(r)["fields"] for r in caplog.records]
+    assert (alarm["objects"], alarm["seconds"], alarm["alarm"]) == ("things", 0, True)
+    assert alarm["message"].startswith("nothing is decided from things until they can be read")
+
+
+def test_outdated_kind_is_listed_before_it_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The watch could continue, but the events of the last minute come after its begin."""
+    monkeypatch.setattr(cache_module, "MAX_FAILING_SECONDS", -1.0)
+    played = Played([page(5, thing("a", 1, "1")), page(6, thing("b", 6, "2"))], [[failed(0)]])
+    assert [query.get("limit") for query in played.server.queries] == ["2", None, "2", None]
+    assert played.cache.all() == ("2",)
+
+
+@pytest.mark.parametrize("end", [Expired(), event("ADDED", thing("a", 6, "a bug"))])
+def test_kind_whose_watch_ended_early_is_outdated_while_its_list_takes_long(
+    end: Step, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache_module, "MAX_FAILING_SECONDS", -1.0)
+    cache: Cache[str] = Cache("things")
+    outdated: list[bool] = []
+
+    def lists() -> Iterator[Step]:
+        yield page(5)
+        outdated.append(cache.is_outdated)
+        yield page(7)
+
+    def handler(_key: str, _before: str | None, after: str | None) -> None:
+        if after is not None:
+            raise ZeroDivisionError
+
+    cache.add_event_handler(handler)
+    server = Server(lists(), [[end]])
+    run(server, ResourceSpec(plural="things", path="/things", read=_read), cache)
+    assert outdated == [True]
+    assert cache.has_synced
+
+
+def test_watch_that_is_accepted_and_silent_is_not_outdated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many kinds have no event for hours, and then no bookmark either."""
+    monkeypatch.setattr(cache_module, "MAX_FAILING_SECONDS", -1.0)
+    cache: Cache[str] = Cache("things")
+    readable: list[bool] = []
+
+    class Silent(Server):
+        async def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+            readable.append(cache.has_synced)
+            yield b""
+            readable.append(cache.has_synced)
+            async for line in super().watch(path, query):
+                yield line
+
+    server = Silent([page(5, thing("a", 1, "1")), page(5)], [[failed(0)], []])
+    run(server, ResourceSpec(plural="things", path="/things", read=_read), cache)
+    assert readable[:4] == [True, True, True, True]
 
 
 def test_silent_watch_continues_at_the_same_or_a_later_state() -> None:

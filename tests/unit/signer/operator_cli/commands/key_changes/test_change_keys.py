@@ -1,13 +1,14 @@
 """`ban`, `ban --lift`, `release` and `replace`: whose key they change, and that they ask."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace as replace_fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from signer.inventory.custom_resources.claim_objects import encode_attested_node
-from signer.inventory.kinds import ATTESTED_NODES
+from signer.inventory.kinds import ATTESTED_NODES, ENDORSEMENT_KEYS
 from signer.kube.transport.client import Request
 from signer.model import ClusterKey
 from signer.operator_cli.commands.key_changes import ban, release, replace
@@ -87,6 +88,19 @@ def call(management: FakeManagement, command: str, key: str, **arguments: Any) -
 def test_attested_node_of_a_tenant_does_not_name_the_key_of_another(command: str) -> None:
     """The AttestedNode was believed: team-a's TPM was banned, and team-b's registered for it."""
     cluster = management()
+    with pytest.raises(Rejected, match="node mine of Cluster team-b/c1 holds no endorsement key"):
+        call(cluster, command, FORGED_NODE, yes=True)
+    assert not cluster.writes
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_key_of_another_node_is_left_alone_if_the_api_server_ignores_the_selector(
+    command: str,
+) -> None:
+    """It does so where the CRD is older than its selectable fields."""
+    cluster = management()
+    collection = ENDORSEMENT_KEYS.collection_path()
+    cluster.intercept(lambda r: cluster.answer(replace_fields(r, query={})), "GET", collection)
     with pytest.raises(Rejected, match="node mine of Cluster team-b/c1 holds no endorsement key"):
         call(cluster, command, FORGED_NODE, yes=True)
     assert not cluster.writes
