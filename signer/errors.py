@@ -456,6 +456,13 @@ class AuthorityShared(Waiting, check="I1", alarm=True):
     """Another Cluster has the same certificate authority, and a policy of the two forbids it."""
 
 
+# An alarm that stops no request
+
+
+class ClaimsOutOfDate(Unavailable, alarm=True):
+    """AttestedNodes of a Cluster were lost, as after a restore of the management cluster."""
+
+
 # A renewal that was not requested, so no request has this reason
 
 

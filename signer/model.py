@@ -453,6 +453,20 @@ def attested_node_name(cluster: ClusterKey, node_name: str) -> str:
     return sha256(encode_fields(cluster.name, node_name)).hex()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WentBack:
+    """A loss of claims of one Cluster, as after a restore of the management cluster."""
+
+    at: datetime
+    """When the newest claim of before had attested."""
+    until: datetime
+    """When the last certificate of before ends: at most one longest lifetime after `at`."""
+
+    def covers(self, seen: datetime, now: datetime) -> bool:
+        """Return whether a claim may be lost that is newer than what was seen at this time."""
+        return seen <= self.at and now < self.until
+
+
 class Inventory(Protocol):
     """The known objects of one Cluster, from caches only: no method calls an API server.
 
@@ -461,6 +475,9 @@ class Inventory(Protocol):
 
     def cluster(self) -> Cluster:
         """Return the Cluster itself."""
+
+    def went_back(self, cluster: ClusterKey) -> WentBack | None:
+        """Return the last loss of claims of a Cluster, such as this one."""
 
     def machines(self, provider_id: str) -> Sequence[Machine]:
         """Return the Machines and pool members of this Cluster with exactly this provider ID."""

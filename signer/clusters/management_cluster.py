@@ -177,6 +177,7 @@ class ManagementCluster(ManagementCaches):
     def list_again(self) -> None:
         """Let nothing be read until everything has been listed again: it was restored."""
         self.state.note_interruption()
+        self.set_went_back({})
         for watch in self._watches:
             watch.list_again()
         self._infrastructure.list_again()

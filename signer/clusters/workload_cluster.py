@@ -9,6 +9,7 @@ from threading import Event
 from typing import Final, TypeVar
 
 from common.errors import ApiServerUnavailable
+from signer.claims.marker import Marker
 from signer.fairness.cpu_budget import CpuShare
 from signer.fairness.memory_budget import Budgets
 from signer.inventory.caches import (
@@ -19,6 +20,7 @@ from signer.inventory.caches import (
     read_service,
 )
 from signer.inventory.ended_certificates import EndedCertificatesClient
+from signer.inventory.marker_client import MarkerClient
 from signer.inventory.node_labels import NodeLabelClient
 from signer.inventory.node_taints import NodeTaintClient
 from signer.kube.csrs import CsrClient, read_pending_csr
@@ -79,6 +81,9 @@ class WorkloadCluster(WorkloadCaches):
         """Set once this cluster is closed."""
         self._starter = WatchStarter(self._api, loop, tenant=key.namespace, reading=budgets.reading)
         self._watches: list[Watch] = []
+        self.marker_client = MarkerClient(self._api)
+        self.marker: Marker | None = None
+        """What the marker of the claims must say; `None` until it was read once."""
         self.maintenance_due = Event()
         """Set when maintenance must not wait for its next round."""
         self.full_maintenance_due = Event()

@@ -9,11 +9,13 @@ policies, the reports, the list of workload clusters and the Leases of the repli
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from threading import Event
 from typing import Final
 
 from signer.controller.live_leases import RENEW_SECONDS
 from signer.controller.maintenance.management_rounds import ManagementRounds
+from signer.controller.steps import Step
 from signer.controller.threads import Loop
 from signer.controller.wiring import ControllerParts
 from signer.logs import LogWriter, run_logged
@@ -138,7 +140,10 @@ class Controller:
         run_logged(self._sync_maintenance, "maintenance of the workload clusters")
 
     def _sync_maintenance(self) -> None:
-        self._parts.maintenance.sync(self._parts.clusters.open_clusters())
+        workloads = self._parts.clusters.open_clusters()
+        self._parts.maintenance.sync(workloads)
+        compare = partial(self._parts.markers.update, workloads)
+        self._parts.steps.run(Step.COMPARE_MARKERS, compare)
 
     def _sync_policies(self) -> None:
         if self._parts.default_policy is not None:

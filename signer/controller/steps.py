@@ -34,6 +34,8 @@ class Step(Enum):
     """It compares the times of claims with those of entries: both were written."""
     EXPIRE_ENDED_CERTIFICATES = "end of listed certificates", True
     DELETE_EXPIRED_OFFERS = "deletion of expired offers", True
+    COMPARE_MARKERS = "comparison of the claims with their markers", True
+    SYNC_MARKER = "marker of the claims", False
     SYNC_NODE_LABELS = "labels of Nodes", True
     SYNC_NODE_TAINTS = "taints of Nodes", True
 

@@ -18,6 +18,7 @@ from signer.controller.live_leases import RENEW_DEADLINE
 from signer.controller.maintenance.binding_removal import BindingRemoval
 from signer.controller.maintenance.ended_sync import clusters_of_changed_key
 from signer.controller.maintenance.management_rounds import Cleanup
+from signer.controller.maintenance.markers import Markers
 from signer.controller.maintenance.schedule import WorkloadMaintenance
 from signer.controller.maintenance.workload_rounds import WorkloadRounds
 from signer.controller.observability import metrics
@@ -115,6 +116,7 @@ class ControllerParts:
             SecretClient(api), config.own_namespace, now=_now, random=secrets.token_bytes
         )
         authorities = self._make_authorities(api, authority_leases)
+        self.markers = Markers(self.management, _now, time.monotonic)
         self._rounds = self._make_rounds(api, authorities, claims)
         pool = TaskPool(_TASK_THREADS)
         self.clusters = self._make_clusters(api, agent, pool)
@@ -179,6 +181,7 @@ class ControllerParts:
             claims,
             bindings=self._bindings,
             events=EventRecorder(api),
+            markers=self.markers,
             now=_now,
         )
 

@@ -21,6 +21,7 @@ from signer.model import (
     Machine,
     Node,
     Registration,
+    WentBack,
     attested_node_name,
 )
 
@@ -64,6 +65,10 @@ class CachedInventory:
             auto_approve_bindings=self._workload.bindings.all()[:_MAX_BINDINGS],
             keeps_bindings=self._workload.keeps_bindings,
         )
+
+    def went_back(self, cluster: ClusterKey) -> WentBack | None:
+        """Return the last loss of claims of a Cluster."""
+        return self._management.went_back(cluster)
 
     def machines(self, provider_id: str) -> Sequence[Machine]:
         """Return the Machines and pool members of this Cluster with exactly this provider ID.

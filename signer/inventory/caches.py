@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from common.errors import ApiServerUnavailable
 from signer.fairness.memory_budget import MemoryBudget
 from signer.host_names import HostName, canonical_name
 from signer.inventory.cluster_api.cluster import ClusterObject
@@ -29,7 +30,7 @@ from signer.kube.decode import (
     texts,
 )
 from signer.kube.watches.cache import Cache
-from signer.model import AttestedNodeObject, ClusterKey, EndorsementKeyObject, Node
+from signer.model import AttestedNodeObject, ClusterKey, EndorsementKeyObject, Node, WentBack
 
 AUTO_APPROVE_ROLES: Final = frozenset(
     {
@@ -91,6 +92,22 @@ class ManagementCaches(ABC):
             },
             budget=budget,
         )
+        self._went_back: Mapping[ClusterKey, WentBack | None] = {}
+
+    def set_went_back(self, went_back: Mapping[ClusterKey, WentBack | None]) -> None:
+        """Note for each Cluster whether its claims went back; a missing Cluster is not known."""
+        self._went_back = went_back
+
+    def went_back(self, cluster: ClusterKey) -> WentBack | None:
+        """Return the last loss of claims of a Cluster.
+
+        Raises `ApiServerUnavailable` until it is known.
+        """
+        try:
+            return self._went_back[cluster]
+        except KeyError:
+            message = "whether claims of the Cluster were lost is not known yet"
+            raise ApiServerUnavailable(message) from None
 
     @abstractmethod
     def infrastructure(self, reference: Reference) -> InfrastructureObject | None:

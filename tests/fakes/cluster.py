@@ -176,8 +176,8 @@ class FakeCluster:
         if request.method == "GET":
             return HTTPStatus.OK, self._read(path, options)
         place = self.place(path)
-        is_applied_new = "apply-patch" in request.media and place.key not in self.objects
-        if request.method == "POST" or is_applied_new:
+        applies_new = "apply-patch" in request.media and place.key not in self.objects
+        if request.method == "POST" or applies_new:
             return HTTPStatus.CREATED, self._create(place, body, options)
         current = self._find(place)
         if request.method == "DELETE":

@@ -8,10 +8,12 @@ from signer.host_names import HostName, canonical_name
 from signer.model import (
     AttestedNodeObject,
     Cluster,
+    ClusterKey,
     EndorsementKeyObject,
     Machine,
     Node,
     Registration,
+    WentBack,
 )
 from tests.fakes.claims import StoredClaims
 
@@ -24,8 +26,13 @@ class FakeInventory:
     store: StoredClaims
     nodes: list[Node] = field(default_factory=list)
     filled: bool = True
+    lost: WentBack | None = None
     sees_all: bool = True
     """Whether the caches have the objects of all Clusters."""
+
+    def went_back(self, _cluster: ClusterKey) -> WentBack | None:
+        self._require_filled()
+        return self.lost
 
     def cluster(self) -> Cluster:
         self._require_filled()

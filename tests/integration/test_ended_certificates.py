@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,14 +24,17 @@ from tests.harness.process import wait_until
 from tests.harness.signer import Signer
 from tests.harness.workload import PACKAGING
 from tests.integration import csrs
-from tests.integration.credentials import client_of, renewed, with_stolen_authority
+from tests.integration.credentials import (
+    client_of,
+    is_refused,
+    renewed,
+    with_stolen_authority,
+)
 from tests.integration.operator_calls import Operator, cluster_of, key_of, register
 from tests.integration.scripted_node import Script
 
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 FIRST = ADMISSION_POLICIES.object_path(POLICY_NAMES[0])
-ENDED = "the client certificate has ended"
 ROUND = 150
 """Seconds in which the signer has maintained each cluster."""
 
@@ -40,23 +42,6 @@ ROUND = 150
 @pytest.fixture
 def operator(fleet: Fleet, signer: Signer) -> Operator:  # noqa: ARG001 - it must run
     return Operator(fleet, fleet.management.admin_config)
-
-
-def is_refused(client: Client, name: str, reason: str = ENDED) -> bool:
-    """Write the lease of a node as its kubelet does; return whether the policy refuses it."""
-    lease: dict[str, Any] = {
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {"name": name},
-        "spec": {"holderIdentity": name, "leaseDurationSeconds": 40},
-    }
-    try:
-        client.apply(f"{LEASES}/{name}", lease)
-    except ApiError as error:
-        if reason in str(error):
-            return True
-        raise
-    return False
 
 
 def joined(machines: Machines) -> tuple[Node, Client]:

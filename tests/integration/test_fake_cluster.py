@@ -243,6 +243,19 @@ def test_applied_condition_leaves_those_of_others(server: Server) -> None:
     assert server.api.apply(path, body, manager="test", accepted=ANY).status == CONFLICT
 
 
+def test_apply_creates_an_object_that_does_not_exist(server: Server) -> None:
+    body = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "a"},
+        "data": {"key": "value"},
+    }
+    for status in (201, 200):
+        path = f"{server.config_maps}/a"
+        written = server.api.apply(path, body, manager="test", accepted=ANY)
+        assert (written.status, decoded(written)["data"]) == (status, {"key": "value"})
+
+
 def test_uid_in_a_write_to_a_subresource_is_ignored(server: Server) -> None:
     """Only the resource version tells another object of the same name apart."""
     server.create(server.machines, objects.machine("c1", objects.Machine("m"), provider_id="a://b"))

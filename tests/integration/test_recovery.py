@@ -12,9 +12,11 @@ from tests.harness.fleet import Fleet, WorkloadTenant
 from tests.harness.machines import Machines
 from tests.harness.management import NAMESPACE
 from tests.harness.node import Node
+from tests.harness.process import wait_until
 from tests.harness.signer import Signer
 from tests.integration import csrs
 from tests.integration.credentials import joined, renewed
+from tests.integration.machine_events import condition, wait_for_condition
 from tests.integration.relays import PATIENCE
 from tests.integration.scripted_node import Script
 
@@ -165,6 +167,61 @@ def test_restored_management_cluster_whose_versions_have_passed_is_listed_again(
                 assert machines.registered(settings=PATIENCE).call().status == 0
     finally:
         signer.start()
+
+
+KUBE_SYSTEM = "/api/v1/namespaces/kube-system/configmaps"
+
+
+def wait_for_marker(node: Node, management: Client) -> None:
+    """Wait until the claim of the node that attested last is marked down in its own cluster."""
+    newest, workload = csrs.claim(node, management)["lastAttested"], node.tenant.workload.admin
+    wait_until(
+        lambda: any(
+            found["data"]["lastAttested"] == newest
+            for found in workload.list(KUBE_SYSTEM)
+            if found["metadata"]["name"] == "node-attestation-marker"
+        ),
+        what="the marker shows the newest claim",
+        seconds=150,
+    )
+
+
+def let_renewal_be_overdue(node: Node, management: Client) -> None:
+    name = f"{node.name}.{node.tenant.name}"
+    path = f"{csrs.ATTESTED_NODES.format(node.tenant.namespace)}/{name}"
+    management.patch(path, {"spec": {"renewalDeadline": "2026-01-01T00:00:00Z"}})
+
+
+def test_node_is_not_overdue_because_its_newest_claim_was_lost(
+    fleet: Fleet, machines: Machines, signer: Signer
+) -> None:
+    """A restore made healthy nodes overdue, and a MachineHealthCheck deleted their Machines."""
+    management = fleet.management.admin
+    nodes = [machines.registered() for _ in range(3)]
+    for node in nodes:
+        assert node.call().status == 0
+    renewing, waiting, overdue = nodes
+    let_renewal_be_overdue(overdue, management)
+    wait_for_condition(fleet, overdue, "False", "RenewalOverdue")
+    signer.stop()
+    fleet.management.back_up()
+    signer.start()
+    signer.wait_until_ready()
+    renewed(waiting)
+    renewed(renewing)
+    wait_for_marker(renewing, management)
+    signer.stop()
+    fleet.management.restore()
+    signer.start()
+    signer.wait_until_ready()
+    let_renewal_be_overdue(waiting, management)
+    wait_for_condition(fleet, waiting, "Unknown", "ClaimsOutOfDate")
+    wait_for_condition(fleet, overdue, "Unknown", "ClaimsOutOfDate")
+    renewed(renewing)
+    wait_for_marker(renewing, management)
+    assert condition(fleet, waiting)["status"] == "Unknown", "its newest claim is still lost"
+    renewed(waiting)
+    wait_for_condition(fleet, waiting, "True", "Attested")
 
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"

@@ -1,7 +1,6 @@
 """What an operator sees of refused and overdue renewals, unknown TPMs and a lost authority."""
 
 import shlex
-from typing import Any
 
 import pytest
 
@@ -12,11 +11,10 @@ from tests.harness.node import Call, Node
 from tests.harness.process import wait_until
 from tests.harness.signer import Signer, of_cluster
 from tests.integration import csrs
-from tests.integration.machine_events import events
+from tests.integration.machine_events import condition, events, wait_for_condition
 from tests.integration.operator_calls import Operator, cluster_of, key_of
 from tests.integration.scripted_node import Script
 
-MACHINES = "/apis/cluster.x-k8s.io/v1beta2/namespaces/{}/machines/{}"
 ANOTHER_BOOT = {
     "mode": "Enforce",
     "selection": {"sha256": [4]},
@@ -33,22 +31,6 @@ def operator(fleet: Fleet) -> Operator:
 
 def renew(node: Node) -> Call:
     return node.call("renew", "--kubeconfig", str(node.kubeconfig()))
-
-
-def condition(fleet: Fleet, node: Node) -> Object:
-    """Return the condition KubeletAttested of a node's Machine, with the Machine's generation."""
-    machine = fleet.management.admin.get(MACHINES.format(node.tenant.namespace, node.name))
-    conditions = {c["type"]: c for c in machine["status"].get("conditions", [])}
-    found: dict[str, Any] = conditions.get("KubeletAttested", {})
-    return {**found, "generation": machine["metadata"]["generation"]}
-
-
-def wait_for(fleet: Fleet, node: Node, status: str, reason: str) -> None:
-    def shown() -> bool:
-        found = condition(fleet, node)
-        return (found.get("status"), found.get("reason")) == (status, reason)
-
-    wait_until(shown, what=f"the Machine has KubeletAttested={status} {reason}", seconds=120)
 
 
 def row_of(operator: Operator, node: Node) -> Object | None:
@@ -95,14 +77,14 @@ def test_refused_renewal_shows_until_the_policy_accepts_the_node(
     """It was Attested everywhere, and the node died when its certificate expired."""
     node, reason = machines.registered(), "PcrPolicyMismatch"
     assert node.call().status == 0
-    wait_for(fleet, node, "True", "Attested")
+    wait_for_condition(fleet, node, "True", "Attested")
     metric = "node_attestation_refused_nodes"
     wait_until_counted(signer, node)
     before = signer.metric(metric, **labels(node), reason=reason) or 0
     with signer.with_policies(of_cluster(fleet.first, pcrs=ANOTHER_BOOT)) as refusing:
         call = renew(node)
         assert reason in call.complaint
-        wait_for(fleet, node, "False", reason)
+        wait_for_condition(fleet, node, "False", reason)
         shown = condition(fleet, node)
         assert shown["observedGeneration"] == shown["generation"]
         assert "valid until" in shown["message"]
@@ -125,14 +107,14 @@ def test_refused_renewal_shows_until_the_policy_accepts_the_node(
         assert stranger.refusal() == "EndorsementKeyMismatch"
         later = machines.known()
         Script(later).waiting_for("EndorsementKeyNotRegistered")
-        wait_for(fleet, later, "False", "EndorsementKeyNotRegistered")
+        wait_for_condition(fleet, later, "False", "EndorsementKeyNotRegistered")
         assert condition(fleet, node)["reason"] == reason
         assert csrs.claim(node, fleet.management.admin)["lastRefusal"] == refused
     signer.wait_until_ready()
     # The claim has the refusal after a restart of the signer.
     assert state_of(operator, node) == ("Refused", reason)
     wait_until(lambda: renew(node).status == 0, what="the node renews its certificate")
-    wait_for(fleet, node, "True", "Attested")
+    wait_for_condition(fleet, node, "True", "Attested")
     assert state_of(operator, node) == ("Attested", None)
     assert row_of(operator, node) is None
     wait_until(
@@ -147,13 +129,13 @@ def test_overdue_renewal_shows_until_the_node_renews(
     """A dead TPM, a firewall or a plugin that was removed looked like a healthy node."""
     node, reason = machines.registered(), "RenewalOverdue"
     assert node.call().status == 0
-    wait_for(fleet, node, "True", "Attested")
+    wait_for_condition(fleet, node, "True", "Attested")
     admin, namespace = fleet.management.admin, node.tenant.namespace
     wait_until_counted(signer, node)
     before = signer.metric("node_attestation_overdue_nodes", **labels(node)) or 0
     path = f"{csrs.ATTESTED_NODES.format(namespace)}/{node.name}.{node.tenant.name}"
     admin.patch(path, {"spec": {"renewalDeadline": "2026-01-01T00:00:00Z"}})
-    wait_for(fleet, node, "False", reason)
+    wait_for_condition(fleet, node, "False", reason)
     wait_until(lambda: ("Warning", reason) in events(fleet, node), what="the Event")
     assert signer.metric("node_attestation_overdue_nodes", **labels(node)) == before + 1
     assert state_of(operator, node) == ("Overdue", reason)
@@ -161,7 +143,7 @@ def test_overdue_renewal_shows_until_the_node_renews(
     assert row is not None
     assert row["nextStep"] == "on the node: kubelet-authenticator-tpm doctor"
     assert renew(node).status == 0
-    wait_for(fleet, node, "True", "Attested")
+    wait_for_condition(fleet, node, "True", "Attested")
     assert state_of(operator, node) == ("Attested", None)
 
 

@@ -15,6 +15,7 @@ from typing import Final
 from common.errors import ApiServerUnavailable
 from common.names import CLIENT_SIGNER
 from signer.clusters.management_cluster import ManagementCluster
+from signer.controller.maintenance.markers import newest_claims
 from signer.controller.steps import Step, Steps
 from signer.fairness.outbox import Outbox
 from signer.inventory.cached_inventory import infrastructure_signer
@@ -66,15 +67,21 @@ class Cleanup:
     def delete_stale_claims(self) -> None:
         """Delete AttestedNodes without a Machine whose certificate expired a day ago.
 
+        The newest claim of a Cluster that exists stays: without it, claims would seem to be lost.
         What the caches show as live costs no API call.
         """
         now = self._now()
+        newest = newest_claims(self._management.nodes.all())
         self._stale.write(
             (node.cluster.namespace, partial(delete_if_stale, self._claims, node))
             for node in self._management.nodes.all()
             if self._serves(node.cluster)
             and now - node.not_after > _CLAIM_GRACE
             and not self._management.has_machine(node)
+            and (
+                node.last_attested < newest[node.cluster].last_attested
+                or self._is_absent(node.cluster)
+            )
         )
 
     def delete_unclaimed_keys(self) -> None:

@@ -11,7 +11,7 @@ claims here. Each function raises `ApiServerUnavailable` while caches are incomp
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from signer.claims.node_problem import find_problem
+from signer.claims.node_problem import ProblemKind, find_problem
 from signer.inventory.node_labels import build_labels
 from signer.model import Inventory, Node
 from signer.verify.machines.claims import is_complete_claim
@@ -69,7 +69,7 @@ def _is_unattested(node: Node, inventory: Inventory, now: datetime) -> bool | No
     """Return whether a node that has attested no longer does; `None` without a claim that says it.
 
     Without a complete claim, the Node keeps what it has: a node that has never attested may be one
-    from before the opt-in.
+    from before the opt-in. So it does after a loss of claims.
     """
     claim = inventory.attested_node(node.name)
     key = None if claim is None else inventory.endorsement_key(claim.endorsement_key)
@@ -77,4 +77,7 @@ def _is_unattested(node: Node, inventory: Inventory, now: datetime) -> bool | No
         return None
     if key.banned:
         return True
-    return find_problem(claim, now) is not None if is_complete_claim(key, claim) else None
+    if not is_complete_claim(key, claim):
+        return None
+    problem = find_problem(claim, now, inventory.went_back)
+    return None if problem is not None and problem.kind is ProblemKind.UNKNOWN else bool(problem)

@@ -21,6 +21,7 @@ from signer.controller.maintenance.housekeeping import (
     enforce_auto_approve_policy,
     write_nodes,
 )
+from signer.controller.maintenance.markers import Markers
 from signer.controller.maintenance.node_sync import plan_label_changes, plan_taint_changes
 from signer.controller.observability.audit import log_cluster_alarm
 from signer.controller.policies.active import ActivePolicies
@@ -56,6 +57,7 @@ class WorkloadRounds:
         *,
         bindings: BindingRemoval,
         events: EventRecorder,
+        markers: Markers,
         now: Callable[[], datetime],
     ) -> None:
         self._steps = steps
@@ -65,6 +67,7 @@ class WorkloadRounds:
         self._authorities = authorities
         self._ended = EndedSync(management, claims)
         self._events = events
+        self._markers = markers
         self._now = now
         self._problems: WeakKeyDictionary[WorkloadCluster, ConnectionProblem] = WeakKeyDictionary()
 
@@ -98,7 +101,8 @@ class WorkloadRounds:
             self._steps.run(step, partial(self._report_forbidden, workload, function), key)
             for step, function in functions.items()
         ]
-        # The cluster is served without its labels and taints, too.
+        # The cluster is served without its marker, labels and taints, too.
+        self._steps.run(Step.SYNC_MARKER, partial(self._sync_marker, workload), key)
         self._steps.run(Step.SYNC_NODE_LABELS, partial(self._sync_node_labels, workload), key)
         self._steps.run(Step.SYNC_NODE_TAINTS, partial(self._sync_node_taints, workload), key)
         if may_sign and all(results):
@@ -173,6 +177,15 @@ class WorkloadRounds:
         """Create an Event on the Cluster."""
         regarding = cluster_reference(workload.key, workload.uid)
         self._events.record(regarding, reason, message, self._now())
+
+    def _sync_marker(self, workload: WorkloadCluster) -> None:
+        try:
+            self._markers.sync(workload)
+        except ApiServerUnavailable as error:
+            if error.status == HTTPStatus.FORBIDDEN:
+                message = "the workload cluster forbids the marker of the claims: apply"
+                self._record(workload, "MarkerForbidden", f"{message} workload-rbac.yaml there")
+            raise
 
     def _sync_node_labels(self, workload: WorkloadCluster) -> None:
         def plan(policy: Policy, nodes: Sequence[Node], inventory: Inventory) -> list[Write]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
+from common.errors import ApiServerUnavailable
 from common.formats.strict_json import format_time
 from signer.claims.node_problem import NodeProblem, ProblemKind, find_problem
 from signer.controller.reports.machine_reports import ATTESTED, ATTESTED_MESSAGE
@@ -59,8 +60,9 @@ def enqueue_conditions(
 
     A claim is of a Machine with the same UID: another Machine of this name has not attested. The
     condition that a ban has ended stays until the node attests again. A Machine that is being
-    deleted must lose its certificate, so that is no problem. Notes nothing for the Clusters of
-    other replicas (`serves`). Raises `ApiServerUnavailable` until the caches are filled.
+    deleted must lose its certificate, so that is no problem. A node that is overdue is left out
+    until it is known whether claims were lost. Notes nothing for the Clusters of other replicas
+    (`serves`). Raises `ApiServerUnavailable` until the caches are filled.
     """
     counts: dict[ClusterKey, NodeCounts] = {}
     for node in caches.nodes.all():
@@ -76,7 +78,10 @@ def enqueue_conditions(
             continue
         if machine is not None and machine.deleting:
             continue
-        problem = find_problem(node, now)
+        try:
+            problem = find_problem(node, now, caches.went_back)
+        except ApiServerUnavailable:
+            continue
         counts.setdefault(node.cluster, NodeCounts()).add(node, problem, now)
         if machine is not None and is_of_machine:
             _enqueue_condition(machine, node, problem, note)
@@ -90,7 +95,8 @@ def _enqueue_condition(
     note: Callable[[MachineCondition], None],
 ) -> None:
     if problem is not None:
-        condition = _condition(machine, problem.reason, problem.message, attested=False)
+        attested = None if problem.kind is ProblemKind.UNKNOWN else False
+        condition = _condition(machine, problem.reason, problem.message, attested=attested)
     elif node.credential_ids and not _is_ended_by_ban(machine, node):
         condition = _condition(machine, ATTESTED, ATTESTED_MESSAGE, attested=True)
     else:
@@ -100,7 +106,7 @@ def _enqueue_condition(
 
 
 def _condition(
-    machine: MachineObject, reason: str, message: str, *, attested: bool
+    machine: MachineObject, reason: str, message: str, *, attested: bool | None
 ) -> MachineCondition:
     return MachineCondition(
         namespace=machine.cluster.namespace,
@@ -118,7 +124,7 @@ def _is_shown(machine: MachineObject, condition: MachineCondition) -> bool:
     shown = machine.attested
     return (
         shown is not None
-        and (shown.status, shown.reason) == (str(condition.attested), condition.reason)
+        and (shown.status, shown.reason) == (condition.status, condition.reason)
         and shown.message == condition.message[:MAX_MESSAGE]
         and shown.generation == machine.generation
     )

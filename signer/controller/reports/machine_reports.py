@@ -150,7 +150,7 @@ def _kind(condition: MachineCondition) -> tuple[str, bool]:
 
 
 def _is_proved(condition: MachineCondition) -> bool:
-    return condition.attested or condition.proved
+    return bool(condition.attested) or condition.proved
 
 
 def _stays(known: MachineCondition, condition: MachineCondition) -> bool:

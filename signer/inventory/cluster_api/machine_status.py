@@ -71,7 +71,8 @@ class MachineCondition:
     namespace: str
     name: str
     uid: str
-    attested: bool
+    attested: bool | None
+    """`None`: unknown."""
     reason: str
     message: str
     proved: bool = False
@@ -80,6 +81,11 @@ class MachineCondition:
     """
     event_only: bool = False
     """An alarm: it becomes an Event and changes no condition."""
+
+    @property
+    def status(self) -> str:
+        """Return the status of the condition."""
+        return "Unknown" if self.attested is None else str(self.attested)
 
 
 class MachineStatusClient:
@@ -184,7 +190,7 @@ def _ends_attested(earlier: Mapping[str, Any], condition: MachineCondition) -> b
 
 def _since(earlier: Mapping[str, Any], condition: MachineCondition, now: datetime) -> str:
     since = earlier.get("lastTransitionTime")
-    if isinstance(since, str) and earlier.get("status") == str(condition.attested):
+    if isinstance(since, str) and earlier.get("status") == condition.status:
         return since
     return format_time(now)
 
@@ -192,7 +198,7 @@ def _since(earlier: Mapping[str, Any], condition: MachineCondition, now: datetim
 def _entry(condition: MachineCondition, generation: int | None, since: str) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "type": CONDITION,
-        "status": str(condition.attested),
+        "status": condition.status,
         "reason": condition.reason,
         "message": condition.message[:MAX_MESSAGE],
         "lastTransitionTime": since,

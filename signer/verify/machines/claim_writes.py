@@ -192,7 +192,7 @@ class _Attempt:
         holder = self.request.holder
         self._require_key(key)  # (K1)
         alarm = self._find_unknown_credential(node)  # (K4)
-        if alarm is not None and self.policy.renewals.unknown_credential is UnknownCredential.DENY:
+        if alarm is not None and self._denies_unknown_credential(node):
             raise alarm
         self._require_name(node)  # (K2)
         name = self._next_term(key, node)
@@ -220,6 +220,13 @@ class _Attempt:
         except RequesterCredentialUnknown as error:
             return error
         return None
+
+    def _denies_unknown_credential(self, node: AttestedNodeObject | None) -> bool:
+        """K4: return whether an unknown certificate is denied. A newer claim may name it."""
+        if self.policy.renewals.unknown_credential is not UnknownCredential.DENY:
+            return False
+        lost = self.inventory.went_back(self.request.holder.cluster)
+        return lost is None or node is None or not lost.covers(node.last_attested, self.now)
 
     def _require_key(self, key: EndorsementKeyObject | None) -> None:
         """K1: require that the node has the key, or may take it."""

@@ -1,13 +1,14 @@
 """`nodes`: the nodes that have attested, and the Machines whose nodes have not."""
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 
 from common.names import API_GROUP
 from signer.claims.node_problem import NodeProblem, find_problem
-from signer.inventory.cluster_api.machine_object import MachineObject
+from signer.errors import ClaimsOutOfDate
+from signer.inventory.cluster_api.machine_object import MachineObject, PoolObject
 from signer.inventory.kinds import CAPI
-from signer.model import AttestedNodeObject, ClusterKey, attested_node_name
+from signer.model import AttestedNodeObject, ClusterKey, WentBack, attested_node_name
 from signer.operator_cli.errors import EXIT_OK
 from signer.operator_cli.management.snapshot import Snapshot
 from signer.operator_cli.output import SHORT_KEY, Column, Document, age, field, time_text
@@ -93,7 +94,18 @@ def find_node_problem(
     node: AttestedNodeObject, snapshot: Snapshot, now: datetime
 ) -> NodeProblem | None:
     """Return what is wrong with the renewals of a node, `None` also if its claim is over."""
-    return find_problem(node, now) if has_complete_claim(node, snapshot) else None
+    if not has_complete_claim(node, snapshot):
+        return None
+    return find_problem(node, now, lambda _: _shown_loss(snapshot.machine_of(node)))
+
+
+def _shown_loss(machine: MachineObject | PoolObject | None) -> WentBack | None:
+    """Return that claims were lost, if the signer has written that on the Machine."""
+    condition = machine.attested if isinstance(machine, MachineObject) else None
+    if condition is None or condition.reason != ClaimsOutOfDate.reason:
+        return None
+    end = datetime.max.replace(tzinfo=UTC)
+    return WentBack(at=end, until=end)
 
 
 def has_complete_claim(node: AttestedNodeObject, snapshot: Snapshot) -> bool:

@@ -80,6 +80,27 @@ def cleanup(
     )
 
 
+def test_newest_claim_of_a_cluster_stays() -> None:
+    """Without it, the marker in the workload cluster would be newer than all claims."""
+    for cluster_exists in (True, False):
+        caches, claims = FakeCaches(), ClaimsCluster()
+        for cache in (caches.machines, caches.pools):
+            cache.replace({})
+        present = read_cluster({"metadata": {"name": "mine", "namespace": "team-a", "uid": "u"}})
+        caches.clusters.replace({str(MINE): present} if cluster_exists else {})
+        newest = claims.store.create_attested_node(node(MINE))
+        older = claims.store.create_attested_node(
+            replace(
+                newest, node_name="node-2", name="node-2.mine", last_attested=LONG_AGO - EXPIRED
+            )
+        )
+        caches.nodes.replace({f"team-a/{n.name}": n for n in (newest, older)})
+        cleanup(caches, claims=claims).delete_stale_claims()
+        assert claims.store.attested_node(MINE, "node-2") is None
+        kept = claims.store.attested_node(MINE, newest.node_name)
+        assert (kept is not None) == cluster_exists
+
+
 @pytest.mark.parametrize(
     "sweep",
     [Cleanup.delete_stale_claims, Cleanup.delete_unclaimed_keys],

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from signer.controller.maintenance.node_sync import plan_taint_changes
-from signer.model import Node, Refusal
+from signer.model import Node, Refusal, WentBack
 from tests.builders.scenario import NODE, NOW, PROVIDER_ID, Scenario
 
 REFUSAL = Refusal(reason="PcrPolicyMismatch", message="m", time=NOW, request="r")
@@ -47,6 +47,15 @@ def test_node_that_no_longer_attests_is_tainted_once(
         scenario = claimed(tainted=tainted)
         break_node(scenario)
         assert plan(scenario) == expected
+
+
+@pytest.mark.parametrize("problem", ["refused", "overdue"])
+def test_node_whose_claim_may_be_lost_keeps_what_it_has(problem: str) -> None:
+    for tainted in (False, True):
+        scenario = claimed(tainted=tainted)
+        PROBLEMS[problem](scenario)
+        scenario.inventory.lost = WentBack(at=NOW, until=NOW + timedelta(days=1))
+        assert plan(scenario) == []
 
 
 def test_taint_is_removed_when_the_node_attests_again() -> None:

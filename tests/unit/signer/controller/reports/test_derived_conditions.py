@@ -1,6 +1,6 @@
 """Conditions that follow from claims: on the Machine whose node has the key, and on no other."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -31,6 +31,7 @@ from signer.model import (
     KeyHolder,
     Refusal,
     Release,
+    WentBack,
 )
 from tests.builders.attested_nodes import attested_node
 from tests.builders.endorsement_keys import endorsement_key, key_holder
@@ -75,6 +76,7 @@ def caches_with(
     caches.clusters.replace({})
     caches.keys.replace({key.name: key})
     caches.nodes.replace({} if node is None else {f"team-a/{node.name}": node})
+    caches.set_went_back({CLUSTER: None})
     return caches
 
 
@@ -241,6 +243,28 @@ def test_problem_of_a_claim_replaces_every_other_condition(problem: str, shown: 
     assert attested(node=node, condition=shown_now) == []
     [restored] = attested(node=NODE, condition=shown_now)
     assert restored.attested, "the next certificate removes the problem from the claim"
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_problem_of_a_claim_is_unknown_after_claims_were_lost(problem: str) -> None:
+    """A restore made 6 to 53 % of healthy nodes overdue, and their Machines were deleted."""
+    node, reason, _ = PROBLEMS[problem]
+    caches = caches_with(KEY, node, machine_object())
+    conditions: list[MachineCondition] = []
+
+    def attested_after(at: datetime) -> Sequence[tuple[str, str]]:
+        conditions.clear()
+        caches.set_went_back({CLUSTER: WentBack(at=at, until=NOW + timedelta(days=1))})
+        enqueue_conditions(caches, conditions.append, lambda _: True, NOW)
+        return [(noted.status, noted.reason) for noted in conditions]
+
+    assert attested_after(NOW) == [("Unknown", "ClaimsOutOfDate")]
+    before = ATTESTED_AT - timedelta(seconds=1)
+    assert attested_after(before) == [("False", reason)], "the node attested after the loss"
+    caches.set_went_back({})
+    conditions.clear()
+    enqueue_conditions(caches, conditions.append, lambda _: True, NOW)
+    assert not conditions, "the marker was not read yet"
 
 
 def test_condition_follows_the_generation_of_the_machine() -> None:

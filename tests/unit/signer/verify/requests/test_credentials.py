@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from signer.errors import RequesterCredentialUnknown
-from signer.model import AttestedNodeObject, credential_id
+from signer.model import AttestedNodeObject, WentBack, credential_id
 from signer.policy.policy import Policy, RenewalRules, UnknownCredential
 from signer.verify.claimed_answer import ClaimedAnswer, make_claims
 from signer.verify.machines.claim_writes import WithheldCertificate
@@ -156,6 +156,16 @@ def test_k4_unknown_certificate_is_an_alarm() -> None:
     claimed = claim(scenario)
     assert [alarm.reason for alarm in claimed.alarms] == ["RequesterCredentialUnknown"]
     assert recorded(scenario) == (A, B, NEW)
+
+
+def test_k4_certificate_that_a_lost_claim_may_name_is_an_alarm() -> None:
+    scenario = renewal(C, A, B)
+    scenario.policy = DENY
+    with pytest.raises(RequesterCredentialUnknown):
+        claim(scenario)
+    scenario.inventory.lost = WentBack(at=scenario.now, until=scenario.now + timedelta(days=1))
+    [alarm] = claim(scenario).alarms
+    assert alarm.reason == "RequesterCredentialUnknown"
 
 
 def test_k4_bootstrapper_needs_no_known_certificate() -> None:
