@@ -94,7 +94,11 @@ def _claim(task: Task, api: Replay) -> None:
         entry=None,
     )
     elsewhere = endorsement_key(_KEY, held_by=key_holder(_CLUSTER, node_name="", provider_id=""))
-    caches = SimpleNamespace(endorsement_key=lambda _: elsewhere, attested_node=lambda _: None)
+    caches = SimpleNamespace(
+        endorsement_key=lambda _: elsewhere,
+        attested_node=lambda _: None,
+        went_back=lambda _: None,
+    )
     claim_writes.write_claims(
         request,
         inventory=cast("Any", caches),

@@ -255,6 +255,7 @@ class Model:
             endorsement_key=lambda _: key,
             attested_node=lambda _: node,
             attested_nodes_with_key=api.attested_nodes_with_key,
+            went_back=lambda _: None,
         )
         context = self._context(cast("Inventory", caches))
         claimed_answer.make_claims(
