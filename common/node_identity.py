@@ -8,10 +8,13 @@ from typing import Final
 
 from common.errors import NodeNameInvalid, ProviderIDMalformed
 
-_NODE_NAME: Final = re.compile(
+_DNS_NAME: Final = re.compile(
     r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*"
 )
-_MAX_NODE_NAME: Final = 253
+_MAX_DNS_NAME: Final = 253
+_LOCAL_HOST: Final = re.compile(r"(?:.+\.)?localhost[46]?(?:\..+)?")
+"""What every host calls itself (RFC 6761 section 6.3), and what a host without a name is called,
+such as `localhost.localdomain` and `localhost6`."""
 _PROVIDER_ID_TEXT: Final = re.compile(r"[!-~]{1,512}")
 KEY_DIGITS: Final = 32
 """Hex digits of a key's digest in a group. X.520 limits an organization to 64 characters."""
@@ -20,11 +23,18 @@ _GROUP: Final = re.compile(f"attested:[0-9a-f]{{{KEY_DIGITS}}}\\.[1-9][0-9]{{0,8
 
 
 def require_node_name(name: str) -> str:
-    """Return the name if it is a lower-case DNS-1123 subdomain, as Kubernetes defines it (P4).
+    """Return the name if it is a DNS name of one machine (P4). Raises `NodeNameInvalid`."""
+    if _LOCAL_HOST.fullmatch(require_dns_name(name)):
+        raise NodeNameInvalid("node name is localhost, which every machine has")
+    return name
+
+
+def require_dns_name(name: str) -> str:
+    """Return the name if it is a lower-case DNS-1123 subdomain, as Kubernetes defines it.
 
     Raises `NodeNameInvalid`.
     """
-    if len(name) > _MAX_NODE_NAME or _NODE_NAME.fullmatch(name) is None:
+    if len(name) > _MAX_DNS_NAME or _DNS_NAME.fullmatch(name) is None:
         raise NodeNameInvalid("node name is not a lower-case DNS-1123 subdomain")
     return name
 

@@ -456,6 +456,10 @@ class AuthorityShared(Waiting, check="I1", alarm=True):
     """Another Cluster has the same certificate authority, and a policy of the two forbids it."""
 
 
+class CertificateNotAsVerified(Waiting, check="I1", alarm=True):
+    """The signed certificate does not say exactly what was verified: it is not written."""
+
+
 # An alarm that stops no request
 
 

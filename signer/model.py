@@ -15,8 +15,8 @@ from ipaddress import IPv4Network, IPv6Network
 from typing import Final, Protocol
 
 from common.errors import NodeNameInvalid
+from common.node_identity import require_dns_name
 from common.requests.binding import challenge_key_id, encode_fields, sha256
-from common.requests.csr import require_node_name
 from signer.errors import ChallengeKeyUnknown
 from signer.host_names import HostName
 
@@ -447,7 +447,7 @@ def attested_node_name(cluster: ClusterKey, node_name: str) -> str:
     """
     if "." not in cluster.name:
         try:
-            return require_node_name(f"{node_name}.{cluster.name}")
+            return require_dns_name(f"{node_name}.{cluster.name}")
         except NodeNameInvalid:
             pass
     return sha256(encode_fields(cluster.name, node_name)).hex()

@@ -16,6 +16,7 @@ from authenticator.state.credential import Credential, freshness, rfc3339
 from authenticator.state.directory import StateDirectory
 from authenticator.state.store import FileStore
 from common.errors import AttestationError
+from common.printed_command import printed_command
 
 TIMEOUT_SECONDS: Final = 30
 
@@ -139,7 +140,7 @@ def _certificate_lines(certificate: Document | None) -> list[str]:
 def _exchange_lines(exchange: Document | None) -> list[str]:
     if exchange is None:
         return []
-    names = f"kubectl get csr {exchange['offer']} {exchange['answer']}"
+    names = printed_command("kubectl get csr", exchange["offer"], exchange["answer"])
     return [
         f"exchange     in stage {exchange['stage']}, started {exchange['seconds']} s ago: {names}"
     ]

@@ -33,7 +33,7 @@ from authenticator.state.credential import Credential, Freshness, freshness
 from authenticator.state.store import FileStore
 from common.errors import AttestationError
 from common.names import SERVING_SIGNER, SERVING_USAGES
-from common.node_identity import require_node_name
+from common.node_identity import require_dns_name
 
 if TYPE_CHECKING:
     from authenticator.enroll import exchange
@@ -77,7 +77,7 @@ def parse_names(
             names.append(address)
     for text in dns:
         try:
-            names.append(require_node_name(text.lower()))
+            names.append(require_dns_name(text.lower()))
         except AttestationError:
             problems.append(f"--dns {text!r} must be a DNS name")
         if _as_address(text) is not None:

@@ -12,7 +12,7 @@ from authenticator.errors import ConfigurationInvalid, ProviderAnswerInvalid, Pr
 from authenticator.model import Address, Deadline
 from authenticator.providers.provider import Factory, Identity, Provider
 from common.errors import AttestationError
-from common.node_identity import require_node_name, require_provider_id
+from common.node_identity import require_dns_name, require_node_name, require_provider_id
 
 GROUP: Final = "node_attestation.providers"
 _ALTERNATIVE: Final = "(or set providerID, --provider-id, and nodeName, --node-name, instead)"
@@ -62,11 +62,11 @@ def _checked(identity: Identity) -> Identity:
 
 
 def _check_address(address: Address) -> None:
-    """Raise unless it is an IP address object or a DNS name, with the grammar of node names."""
+    """Raise unless it is an IP address object or a DNS name, in lower case."""
     if isinstance(address, IPv4Address | IPv6Address):
         return
     try:
-        require_node_name(address)
+        require_dns_name(address)
     except (AttestationError, TypeError):
         raise ProviderAnswerInvalid("an address is neither an IP address nor a DNS name") from None
     try:

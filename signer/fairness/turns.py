@@ -9,10 +9,21 @@ switches" (1998).
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import Generic, TypeVar
 
+T = TypeVar("T")
 W = TypeVar("W", bound=Sized)
+
+
+def in_turn(items: Iterable[T], tenant: Callable[[T], str]) -> list[T]:
+    """Return the first item of each tenant, then the second of each, and so on."""
+    before: Counter[str] = Counter()
+    placed = []
+    for item in items:
+        placed.append((before[tenant(item)], item))
+        before[tenant(item)] += 1
+    return [item for _, item in sorted(placed, key=lambda entry: entry[0])]
 
 
 class Turns(Generic[W]):

@@ -13,9 +13,11 @@ from datetime import datetime, timedelta
 from threading import Event
 from typing import Final
 
-from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from common.errors import ApiServerUnavailable, AttestationError, Denied
+from common.names import NODES_GROUP
+from common.requests.pkcs10 import Pkcs10
 from signer.clusters.kubeconfig_secret import admin_kubeconfig_name, read_connection
 from signer.controller.reconcile.authorities import ClusterAuthorities
 from signer.errors import PolicyMissing
@@ -27,8 +29,10 @@ from signer.insecure.verify import (
     verify_first_machine,
 )
 from signer.inventory.kinds import CLUSTER, MACHINE
+from signer.issue.authority import CertificateAuthority
 from signer.issue.certificate import certificate_not_after
 from signer.issue.leaf import sign_leaf
+from signer.issue.lint import ExpectedCertificate, lint_certificate
 from signer.kube.csrs import CsrClient, is_settled, read_csr
 from signer.kube.decode import Source
 from signer.kube.pages import list_objects
@@ -190,8 +194,10 @@ class InsecureSigner:
             now=now,
             random=settings.random,
         )
+        pem = certificate.public_bytes(Encoding.PEM)
+        lint_certificate(pem, _expect(request, not_after, authority), now)
         approved = csr if _is_approved(csr) else csrs.approve(csr, REASON, message)
-        csrs.set_certificate(approved, certificate.public_bytes(Encoding.PEM))
+        csrs.set_certificate(approved, pem)
         _warn(
             "certificate issued",
             cluster=str(key),
@@ -226,6 +232,20 @@ def _read_pending(source: Source) -> Csr | None:
     except ValueError:
         return None
     return None if is_settled(csr) else csr
+
+
+def _expect(
+    request: Pkcs10, not_after: datetime, authority: CertificateAuthority
+) -> ExpectedCertificate:
+    """Return what the client certificate of a request must say."""
+    return ExpectedCertificate(
+        node_name=request.node_name,
+        organizations=[NODES_GROUP],
+        public_key=request.public_key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo),
+        serving_names=None,
+        authority=authority.certificate,
+        latest_end=not_after,
+    )
 
 
 def _is_approved(csr: Csr) -> bool:

@@ -22,6 +22,7 @@ from signer.kube.decode import (
     MAX_TEXT,
     Fields,
     MaybeText,
+    Name,
     ObjectMeta,
     Source,
     Texts,
@@ -188,6 +189,7 @@ class _NodeSpec(NodeTaints):
 
 
 class _NodeMeta(ObjectMeta):
+    name: Name
     uid: MaybeText = None
     labels: NodeLabelFields | None = None
     creation_timestamp: Time | None = None

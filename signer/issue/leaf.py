@@ -40,6 +40,7 @@ def sign_leaf(  # noqa: PLR0913 - everything that the certificate depends on
     The API server puts its user into `groups`, in addition to that of all nodes.
     """
     serving = serving_names is not None
+    starts = max(now - _BACKDATED, authority.certificate.not_valid_before_utc)
     usage = ExtendedKeyUsageOID.SERVER_AUTH if serving else ExtendedKeyUsageOID.CLIENT_AUTH
     builder = (
         x509.CertificateBuilder()
@@ -47,7 +48,7 @@ def sign_leaf(  # noqa: PLR0913 - everything that the certificate depends on
         .subject_name(node_subject(node_name, *groups))
         .public_key(public_key)
         .serial_number(int.from_bytes(random(_SERIAL_BYTES), "big") + 1)
-        .not_valid_before((now - _BACKDATED).replace(microsecond=0))
+        .not_valid_before(starts.replace(microsecond=0))
         .not_valid_after(not_after)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(public_key), critical=True)

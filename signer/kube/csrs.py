@@ -29,6 +29,7 @@ from signer.kube.decode import (
     Fields,
     Json,
     MaybeText,
+    Name,
     Source,
     Text,
     Texts,
@@ -82,7 +83,7 @@ _NO_ANNOTATIONS: Final = msgspec.Raw(b"null")
 
 
 class _Meta(Fields):
-    name: Text
+    name: Name
     uid: Text
     resource_version: _Version
     creation_timestamp: Time

@@ -2,9 +2,9 @@
 
 A struct declares the fields that are read. `msgspec` skips all others without building them, so
 that a large object costs little CPU and memory. There are two ways to read a text: `Text` must be
-there and not empty; `MaybeText` may be absent or null. A field of another type, or over its bound,
-makes the whole object unreadable (`ValueError`): an API server that validates its objects
-never sends one.
+there and not empty; `MaybeText` may be absent or null. A name of an object is a `Name`, a
+`Namespace` or a `MaybeName`. A field of another type or form, or over its bound, makes the whole
+object unreadable (`ValueError`): an API server that validates its objects never sends one.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,6 +28,15 @@ MAX_ENTRIES: Final = 1000
 
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_TEXT)]
 MaybeText = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)] | None
+_LABEL: Final = "[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN: Final = rf"{_LABEL}(?:\.{_LABEL})*"
+Name = Annotated[str, msgspec.Meta(max_length=253, pattern=rf"^{_SUBDOMAIN}\Z")]
+"""Name of an object: a DNS-1123 subdomain, which a shell, a log and a path read as one word."""
+MaybeName = Annotated[str, msgspec.Meta(max_length=253, pattern=rf"^(?:{_SUBDOMAIN})?\Z")] | None
+Namespace = Annotated[str, msgspec.Meta(max_length=63, pattern=rf"^{_LABEL}\Z")]
+PathSegment = Annotated[str, msgspec.Meta(max_length=MAX_TEXT, pattern=r"^(?!\.\.?\Z)[^/%]+\Z")]
+"""All that Kubernetes requires of the names of RBAC's objects, and of keys in a cache: a binding
+that the signer could not read would be one that it does not find (R0)."""
 Texts = Annotated[list[MaybeText], msgspec.Meta(max_length=MAX_ENTRIES)] | None
 Labels = (
     Annotated[
@@ -47,8 +56,8 @@ class Fields(msgspec.Struct, rename="camel", gc=False):
 class ObjectMeta(Fields):
     """What every object has."""
 
-    name: Text
-    namespace: MaybeText = None
+    name: PathSegment
+    namespace: Namespace | None = None
 
     @property
     def key(self) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from signer.kube.decode import Fields, Labels, MaybeText, Source, Text, decode
+from signer.kube.decode import Fields, Labels, MaybeText, Name, Source, Text, decode
 from signer.kube.pages import UNLIMITED, list_objects
 from signer.kube.resources import LEASES
 from signer.kube.transport.client import MAY_BE_ABSENT, MAY_EXIST, MAY_HAVE_CHANGED, ApiClient
@@ -28,7 +28,7 @@ class Lease:
 
 
 class _Meta(Fields):
-    name: Text
+    name: Name
     uid: Text
     resource_version: Text
     labels: Labels = None

@@ -8,7 +8,18 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from signer.kube.decode import MAX_ENTRIES, Fields, Labels, MaybeText, Source, Text, Time, decode
+from signer.kube.decode import (
+    MAX_ENTRIES,
+    Fields,
+    Labels,
+    MaybeText,
+    Name,
+    Namespace,
+    Source,
+    Text,
+    Time,
+    decode,
+)
 from signer.kube.resources import SECRETS
 from signer.kube.transport.client import MAY_EXIST, MAY_HAVE_CHANGED, ApiClient
 
@@ -40,8 +51,8 @@ class Secret:
 
 
 class _Meta(Fields):
-    name: Text
-    namespace: Text
+    name: Name
+    namespace: Namespace
     resource_version: Text
     uid: MaybeText = None
     creation_timestamp: Time | None = None

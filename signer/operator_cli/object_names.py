@@ -4,6 +4,7 @@ The shell waits for them: a cluster that does not answer in time has no names, a
 shown.
 """
 
+import shlex
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Sequence
 from threading import Thread
@@ -34,7 +35,7 @@ def read_names(
     def fill() -> None:
         try:
             api = connect(arguments.kubeconfig, arguments.context, arguments.as_user)
-            found.extend(sorted(set(read(api, arguments))))
+            found.extend(sorted(set(filter(_is_plain_word, read(api, arguments)))))
         except (CommandError, AttestationError, ValueError, LookupError):
             return
 
@@ -77,6 +78,11 @@ def keys(api: ManagementApi, _: Namespace) -> Iterable[str]:
 def _bodies(api: ManagementApi, kind: Kind, namespace: str = "") -> Sequence[Body]:
     resource = find_resource(api, kind)
     return [] if resource is None else api.list_objects(resource.collection_path(namespace))
+
+
+def _is_plain_word(name: str) -> bool:
+    """Return whether a shell reads a name as it is."""
+    return shlex.quote(name) == name
 
 
 def _full_name(body: Body) -> str:

@@ -41,6 +41,7 @@ ELSEWHERE = {
     errors.AccessReviewUnavailable: "is an outage: test_reconciler.py",
     errors.EndorsementKeyQuotaExceeded: "tests/unit/signer/controller/reconcile/test_key_quota.py",
     errors.AuthorityShared: "needs two Clusters: test_authorities.py",
+    errors.CertificateNotAsVerified: "is the signer's own fault: test_issued_certificates.py",
     errors.AuthorityUnavailable: "is the Secret's fault: tests/unit/signer/issue/test_authority.py",
 }
 """Reasons that no single request causes, and the tests that cover them."""

@@ -189,6 +189,9 @@ CERTIFICATES: Table = {
         "the certificate of another key": shows(lambda _: ak_certificate(BELOW, STRANGER)),
     },
     AttestationCertificateUntrusted: {
+        "a certificate of an authority that only has the name of a good one": shows(
+            lambda it: ak_certificate(authority("Vendor TPM CA 01"), it.ak.private.public_key())
+        ),
         "a certificate of an authority that the policy does not name": shows(
             lambda it: ak_certificate(authority("Another CA"), it.ak.private.public_key())
         ),
@@ -206,9 +209,6 @@ CERTIFICATES: Table = {
         ),
         "a certificate whose key may not sign": certified(
             extensions=ak_extensions("key_encipherment")
-        ),
-        "a certificate of an authority that only has the name of a good one": shows(
-            lambda it: ak_certificate(authority("Vendor TPM CA 01"), it.ak.private.public_key())
         ),
         "the certificate of an authority": certified(extensions=ak_extensions(ca=True)),
         "a certificate whose key may sign certificates": certified(

@@ -389,14 +389,27 @@ UNTRUSTED: Table = {
         "an authority of another name": under_other_name(lambda issuer: leaf(issuer, EK)),
     },
 }
-FORGED: Table = {
-    EndorsementCertificateNotAllowed: {
-        "a stranger of the authority's name": sent(leaf(namesake(), EK)),
-        "a stranger of the root's name": sent(leaf(authority("Vendor Root CA"), EK)),
-        "one bit of the signature": sent(changed(ordinary())),
-        "signed with PSS, PKCS#1 named": signed_with(hashes.SHA256(), pss=True),
-    },
-}
+BELOW_RENEWED = namesake()
+NEW_KEY = x509.AuthorityKeyIdentifier.from_issuer_public_key(BELOW_RENEWED.key.public_key())
+assert NEW_KEY.key_identifier is not None
+FORGED = [
+    attack(name, EndorsementCertificateUntrusted, mutate, says=f"it needs the authority CN={ca}")
+    for name, mutate, ca in (
+        ("a stranger of the authority's name", sent(leaf(namesake(), EK)), "Vendor TPM CA 01"),
+        (
+            "a stranger of the root's name",
+            sent(leaf(authority("Vendor Root CA"), EK)),
+            "Vendor Root CA",
+        ),
+        (
+            "an authority's new key",
+            sent(leaf(BELOW_RENEWED, EK, extensions={**leaf_extensions(EK), NEW_KEY: False})),
+            f"Vendor TPM CA 01 whose key has the identifier {NEW_KEY.key_identifier.hex(':')}",
+        ),
+        ("one bit of the signature", sent(changed(ordinary())), "Vendor TPM CA 01"),
+        ("signed with PSS, PKCS#1 named", signed_with(hashes.SHA256(), pss=True), "Vendor"),
+    )
+]
 ECDSA_SHA384, NO_DIGEST = "300a06082a8648ce3d040303", "300d06092a864886f70d0101010500"
 ALGORITHMS = [
     attack(
@@ -647,7 +660,6 @@ def without_usage_by_policy() -> Scenario:
 ATTACKS = [
     *attacks(
         UNTRUSTED,
-        FORGED,
         USAGES,
         AUTHORITIES,
         MALFORMED,
@@ -660,7 +672,7 @@ ATTACKS = [
         replace(each, name=f"certificates without usage allowed: {each.name}")
         for each in attacks(USAGES, scenario=without_usage_by_policy)
     ),
-    *(NOT_ITS_OWN + ALGORITHMS + TIMES + VALUES),
+    *(NOT_ITS_OWN + FORGED + ALGORITHMS + TIMES + VALUES),
     attack(
         "without key usage and extended key usage",
         EndorsementCertificateNotAllowed,

@@ -6,6 +6,7 @@ of several CNs the last one counts. Similar names deceive comparisons that fold 
 Unicode (P4). The Machine has all these names as its addresses, so only the grammar refuses them.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -141,6 +142,10 @@ NAMES: Table = {
             "with right-to-left override": "node-1\u202e.example",
             "with an Arabic digit": "node-\u0661.example",
             "of 254 characters": "a" * 254,
+            "of every host": "localhost",
+            "of every host in a domain": "localhost.localdomain",
+            "of every host as IPv6": "localhost6.localdomain6",
+            "below the name of every host": "node-1.localhost",
         }.items()
     },
 }
@@ -162,6 +167,14 @@ def one_rdn() -> Scenario:
     return scenario
 
 
+def similar() -> Scenario:
+    """Join with a name that only begins as that of every host."""
+    name = "localhost-1.localhosts.example"
+    scenario = Scenario(node_name=name)
+    scenario.change_machine(addresses=(replace(scenario.machine.addresses[0], address=name),))
+    return scenario
+
+
 def longest() -> Scenario:
     """Join with the longest name that Kubernetes accepts."""
     name = ".".join(["a" * 62] * 4) + "a"
@@ -175,8 +188,9 @@ def test_the_good_case_passes(scenario: type[Scenario]) -> None:
     assert_issued(scenario)
 
 
-def test_longest_name_passes() -> None:
-    assert_issued(longest)
+@pytest.mark.parametrize("scenario", [longest, similar])
+def test_unusual_name_passes(scenario: Callable[[], Scenario]) -> None:
+    assert_issued(scenario)
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)

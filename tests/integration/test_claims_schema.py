@@ -113,6 +113,15 @@ def test_attested_node_name_is_a_digest_where_names_are_ambiguous_or_too_long(
         fleet.management.admin.create(path, body)
 
 
+def test_name_of_a_refused_request_has_the_form_of_kubernetes(fleet: Fleet) -> None:
+    """`problems` prints it as a word of the next command."""
+    body = attested_node(NAME)
+    refusal = {"reason": "Refused", "message": "", "time": "2026-01-02T03:04:05Z"}
+    body["spec"]["lastRefusal"] = {**refusal, "request": "x --cluster a/b; touch pwned"}
+    with pytest.raises(ApiError, match=r"lastRefusal\.request"):
+        fleet.management.admin.create(f"{ATTESTATION}/namespaces/team-a/attestednodes", body)
+
+
 READERS: dict[str, Callable[[Object], object]] = {
     "attestednodes": read_attested_node,
     "endorsementkeys": read_endorsement_key,

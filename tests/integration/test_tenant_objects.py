@@ -26,6 +26,7 @@ from tests.harness.process import wait_until
 from tests.harness.signer import OPT_IN, Signer
 from tests.integration import csrs
 from tests.integration.operator_calls import Operator, cluster_of
+from tests.integration.plain_requests import csr
 from tests.integration.scripted_node import Script
 
 pytestmark = pytest.mark.usefixtures("signer")
@@ -285,6 +286,19 @@ def test_reason_that_a_requester_files_is_not_shown_as_the_signers(
         signer.start()
         signer.wait_until_ready()
     script.waiting_for("EndorsementKeyNotRegistered")
+
+
+def test_request_whose_name_is_a_command_is_shown_nowhere(
+    machines: Machines, operator: Operator
+) -> None:
+    """An API server stores any name of a request that has no slash and no per cent sign."""
+    node = machines.registered()
+    admin, name = node.tenant.workload.admin, f"{node.name} --all; touch pwned"
+    assert admin.create(csrs.CSRS, csr(name))["metadata"]["name"] == name
+    assert node.call().status == 0, "the signer goes on"
+    cluster = ("--cluster", cluster_of(node.tenant))
+    for command in ("pending", "problems", "doctor"):
+        assert "pwned" not in operator.call(command, *cluster).output
 
 
 def test_api_server_with_endless_empty_pages_delays_no_command(

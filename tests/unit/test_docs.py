@@ -71,6 +71,16 @@ def test_every_reason_has_its_row_and_no_other_has() -> None:
     assert rows == leaves
 
 
+def test_no_reason_changes_without_a_line_in_the_changelog() -> None:
+    """Alerts match reasons; two were renamed, and CHANGELOG.md did not say so."""
+    text = (ROOT / "tests/unit/reasons.txt").read_text(encoding="utf-8")
+    listed = [line for line in text.splitlines() if not line.startswith("#")]
+    former = {line.partition(" -> ")[0] for line in listed if " -> " in line}
+    assert {line for line in listed if " -> " not in line} == {leaf.reason for leaf in LEAVES}
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert {name for name in former if f"`{name}`" not in changelog} == set()
+
+
 NAMES = {
     "client signer": names.CLIENT_SIGNER,
     "serving signer (ours)": names.SERVING_SIGNER,

@@ -5,11 +5,12 @@ content of a request is a label. A tenant may create Clusters without limit, so 
 clusters that get a label of their own is limited.
 """
 
+from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from heapq import nlargest, nsmallest
+from heapq import nlargest
 from threading import Lock
-from typing import Final
+from typing import Final, TypeVar
 
 from prometheus_client import (
     CollectorRegistry,
@@ -23,12 +24,14 @@ from prometheus_client.registry import Collector
 from signer.controller.observability.node_metrics import collect_nodes
 from signer.controller.observability.trust_metrics import collect_trust_anchors
 from signer.controller.queue.workqueue import QueueState
-from signer.controller.reports.cluster_state import ClusterReport
+from signer.controller.reports.cluster_state import ClusterReport, in_order
 from signer.controller.reports.derived_conditions import CountsByCluster
 from signer.fairness.memory_budget import MemoryBudget
+from signer.fairness.turns import in_turn
 from signer.model import ClusterKey
 from signer.settings.trust_bundles import TrustBundleFiles
 
+V = TypeVar("V", int, float)
 _PREFIX: Final = "node_attestation"
 _MAX_CLUSTERS: Final = 1000
 """Clusters that get a label of their own: the first ones to have a verdict, or not to be served."""
@@ -63,17 +66,22 @@ class _ClusterLabels:
     def __init__(self) -> None:
         self._lock = Lock()
         self._labels: set[str] = set()
+        self._held: Tally[str] = Tally()
+        """How many of them each namespace has."""
 
     def label(self, cluster: ClusterKey) -> str:
         name = str(cluster)
         with self._lock:
-            if len(self._labels) < _MAX_CLUSTERS:
+            free = _MAX_CLUSTERS - len(self._labels)
+            if name not in self._labels and self._held[cluster.namespace] < free:
                 self._labels.add(name)
+                self._held[cluster.namespace] += 1
             return name if name in self._labels else "(other)"
 
 
 cluster_label: Final = _ClusterLabels().label
-"""Returns the label of a cluster, `(other)` for all clusters after the first thousand."""
+"""Returns the label of a cluster, `(other)` when there are too many. A namespace gets one more only
+while it has fewer than are free (signer/fairness/turns.py), so one alone has half of them."""
 
 
 def build_registry(  # noqa: PLR0913 - the sources of all metrics
@@ -130,7 +138,7 @@ def _queue(queue_state: Callable[[], QueueState]) -> Iterator[Metric]:
         "Requests of a cluster that are neither decided nor challenged.",
         labels=("namespace", "cluster"),
     )
-    for key, count in nlargest(_MAX_TENANTS, state.pending.items(), key=lambda pair: pair[1]):
+    for key, count in _largest_in_turn(state.pending):
         pending.add_metric(_cluster_labels(key), count)
     busy = GaugeMetricFamily(
         f"{_PREFIX}_busy_workers",
@@ -144,15 +152,14 @@ def _queue(queue_state: Callable[[], QueueState]) -> Iterator[Metric]:
         "1 while the API server of a cluster does not answer, so that it gets one worker at most.",
         labels=("namespace", "cluster"),
     )
-    for key in sorted(state.open_breakers, key=_cluster_labels)[:_MAX_TENANTS]:
+    for key, _ in _largest_in_turn(dict.fromkeys(sorted(state.open_breakers, key=str), 1.0)):
         breakers.add_metric(_cluster_labels(key), 1.0)
     slow = GaugeMetricFamily(
         f"{_PREFIX}_slow_call_seconds",
         "How long calls to a cluster's API server take, where it gets fewer workers for that.",
         labels=("namespace", "cluster"),
     )
-    slowest = nlargest(_MAX_TENANTS, state.slow_clusters.items(), key=lambda pair: pair[1])
-    for key, seconds in slowest:
+    for key, seconds in _largest_in_turn(state.slow_clusters):
         slow.add_metric(_cluster_labels(key), seconds)
     depth = GaugeMetricFamily(
         f"{_PREFIX}_queue_depth",
@@ -185,12 +192,18 @@ def _largest(values: Mapping[str, int]) -> list[tuple[str, int]]:
     return nlargest(_MAX_TENANTS, values.items(), key=lambda pair: pair[1])
 
 
+def _largest_in_turn(values: Mapping[ClusterKey, V]) -> list[tuple[ClusterKey, V]]:
+    """Return the largest value of each namespace, then the second of each, and so on."""
+    largest = sorted(values.items(), key=lambda pair: pair[1], reverse=True)
+    return in_turn(largest, lambda pair: pair[0].namespace)[:_MAX_TENANTS]
+
+
 def _cluster_labels(key: ClusterKey) -> tuple[str, str]:
     return key.namespace, str(key)
 
 
 def collect_clusters(reports: Callable[[], Iterable[ClusterReport]]) -> Iterator[Metric]:
-    """Yield which Clusters are served; of very many, those first that are not."""
+    """Yield which Clusters are served; of very many, those first that are not, in turn."""
     served = GaugeMetricFamily(
         f"{_PREFIX}_cluster_served",
         "1 if requests of a Cluster of this replica, selected or opted in, are decided.",
@@ -206,17 +219,13 @@ def collect_clusters(reports: Callable[[], Iterable[ClusterReport]]) -> Iterator
         "When the client certificate of a Cluster's kubeconfig Secret expires, as Unix time.",
         labels=("namespace", "cluster"),
     )
-    for report in nsmallest(_MAX_CLUSTERS, reports(), key=_unserved_first):
+    for report in in_order(reports())[:_MAX_CLUSTERS]:
         labels = _cluster_labels(report.key)
         if report.credential_expiry is not None:
             expiry.add_metric(labels, report.credential_expiry.timestamp())
         served.add_metric((*labels, "" if report.served else report.state), report.served)
         reachable.add_metric(labels, report.reachable)
     yield from (served, reachable, expiry)
-
-
-def _unserved_first(report: ClusterReport) -> tuple[bool, str, str]:
-    return report.served, *_cluster_labels(report.key)
 
 
 def _policies(validity: Callable[[], Mapping[tuple[str, str], bool]]) -> Iterator[Metric]:

@@ -3,10 +3,15 @@
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from functools import partial
 from http import HTTPStatus
 
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
 from common.errors import ApiServerUnavailable
+from common.names import NODES_GROUP
 from signer.claims.ended_entry import EndedEntry, NameClaims, next_entry
 from signer.controller.observability import audit
 from signer.controller.queue.workqueue import DONE, Result
@@ -16,12 +21,14 @@ from signer.controller.reconcile.refusals import report_dry_run
 from signer.controller.reports.machine_reports import ATTESTED, ATTESTED_MESSAGE
 from signer.errors import ChallengeKeyUnknown, CsrChanged, PermissionMissing
 from signer.inventory.ended_certificates import EndedCertificates
+from signer.issue.authority import CertificateAuthority
 from signer.issue.certificate import certificate_not_after, issue_certificate
+from signer.issue.lint import ExpectedCertificate, lint_certificate
 from signer.kube.csrs import is_settled
 from signer.model import ChallengeKeys, ClaimStore
 from signer.verify.answer import VerifiedAnswer, verify_answer
 from signer.verify.claimed_answer import ClaimedAnswer, make_claims, verify_unchanged_claim
-from signer.verify.machines.claim_writes import remove_credential
+from signer.verify.machines.claim_writes import WithheldCertificate, remove_credential
 from signer.verify.requests.parse import ParsedAnswer
 from signer.verify.requests.recognize import CsrKind
 
@@ -43,28 +50,13 @@ def certify_answer(current: CsrState, kind: CsrKind, answer: ParsedAnswer) -> Re
         # No requeue: until approvals are enabled again, this answer will have expired (C1).
         report_dry_run(current, "would-issue", "would get a certificate")
         return DONE
-    sign = partial(
-        issue_certificate,
-        verified,
-        not_after=not_after,
-        authority=authority,
-        now=now,
-        random=dependencies.random,
-    )
     entry = current.cluster.ended.entry(verified.holder.node_name)
     with _naming_missing_permission():
         claimed = make_claims(
             verified,
             current.context(now),
             claims=dependencies.claims,
-            sign=partial(
-                current.cluster.withheld.get_or_sign,
-                current.csr,
-                verified,
-                authority,
-                not_after,
-                sign,
-            ),
+            sign=partial(_sign, current, answer, verified, authority, not_after, now),
             entry=entry,
         )
     for unknown in claimed.alarms:
@@ -96,6 +88,59 @@ def _end_others(current: CsrState, claimed: ClaimedAnswer) -> None:
         return {name: entry}
 
     current.cluster.ended.change(following)
+
+
+def _sign(  # noqa: PLR0913, PLR0917 - everything that the certificate depends on
+    current: CsrState,
+    answer: ParsedAnswer,
+    verified: VerifiedAnswer,
+    authority: CertificateAuthority,
+    not_after: datetime,
+    now: datetime,
+    group: str,
+) -> WithheldCertificate:
+    """Sign the certificate, unless an earlier attempt did, and look at it.
+
+    Raises `CertificateNotAsVerified`.
+    """
+    sign = partial(
+        issue_certificate,
+        verified,
+        not_after=not_after,
+        authority=authority,
+        now=now,
+        random=current.dependencies.random,
+    )
+    withheld = current.cluster.withheld.get_or_sign(
+        current.csr, verified, authority, not_after, sign, group
+    )
+    expected = _expect(current, answer, verified, group, authority.certificate, now)
+    lint_certificate(withheld.pem, expected, now)
+    return withheld
+
+
+def _expect(  # noqa: PLR0913, PLR0917 - as _sign
+    current: CsrState,
+    answer: ParsedAnswer,
+    verified: VerifiedAnswer,
+    group: str,
+    authority: x509.Certificate,
+    now: datetime,
+) -> ExpectedCertificate:
+    """Return what the certificate must say, from the request and the verdict."""
+    names, seconds = verified.serving_names, current.csr.expiration_seconds
+    lifetime = current.policy.certificate.lifetime
+    return ExpectedCertificate(
+        node_name=verified.holder.node_name,
+        organizations=[NODES_GROUP, *([group] if names is None else [])],
+        public_key=answer.request.public_key.public_bytes(
+            Encoding.DER, PublicFormat.SubjectPublicKeyInfo
+        ),
+        serving_names=None if names is None else [*names.dns, *names.addresses],
+        authority=authority,
+        latest_end=now
+        + (lifetime if seconds is None else min(lifetime, timedelta(seconds=seconds))),
+    )
 
 
 def forget_unreleased(cluster: ClusterContext, claims: ClaimStore, csr_name: str) -> None:

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from common.names import CLIENT_SIGNER
+from common.printed_command import printed_command
 from signer.clusters.connection_problem import CONNECTING, FORBIDDEN, ConnectionProblem
 from signer.errors import (
     KubeconfigRefused,
@@ -19,6 +20,7 @@ from signer.errors import (
     PolicyInvalid,
     PolicyMissing,
 )
+from signer.fairness.turns import in_turn
 from signer.inventory.cluster_api.cluster import CLIENT_SIGNER_ANNOTATION, ClusterObject
 from signer.inventory.custom_resources.policy_object import SERVED
 from signer.inventory.replica_records.replica_leases import encode_states
@@ -67,12 +69,14 @@ class ClusterReport:
 def encode_reports(own: Sequence[ClusterReport]) -> str:
     """Return what the Lease of a replica says of its Clusters."""
     listed = [report for report in own if report.message or not report.served]
-    entries = [report.entry(_MAX_LEASE_MESSAGE) for report in sorted(listed, key=_order)]
-    return encode_states(entries, len(own))
+    return encode_states([r.entry(_MAX_LEASE_MESSAGE) for r in in_order(listed)], len(own))
 
 
-def _order(report: ClusterReport) -> tuple[bool, str]:
-    return report.served, str(report.key)
+def in_order(reports: Iterable[ClusterReport]) -> list[ClusterReport]:
+    """Return first what is not served, then what has a message; in each, the namespaces in turn."""
+    by_name = sorted(reports, key=lambda r: (r.key.namespace, r.key.name))
+    turns = in_turn(by_name, lambda r: f"{r.served}/{not r.message}/{r.key.namespace}")
+    return sorted(turns, key=lambda r: (r.served, not r.message))
 
 
 def render_reports(
@@ -155,7 +159,7 @@ def add_expiry(report: ClusterReport, expiry: datetime | None, now: datetime) ->
     state, message = report.state, report.message
     if expiry is not None:
         of_certificate = "the client certificate in the kubeconfig Secret"
-        command = f"run kubectl attestation kubeconfig {report.key}"
+        command = printed_command("run kubectl attestation kubeconfig", str(report.key))
         if report.served and expiry - now < _EXPIRY_NOTICE:
             message = f"{of_certificate} expires on {expiry:%F}: {command}"
         elif state == FORBIDDEN and expiry <= now:

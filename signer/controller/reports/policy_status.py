@@ -14,10 +14,15 @@ from common.formats.strict_json import format_time
 from signer.clusters.connection_problem import CONNECTING
 from signer.controller.policies.object_reader import PolicyState
 from signer.controller.policies.sync import PolicySync
-from signer.controller.reports.cluster_state import ClusterReport
+from signer.controller.reports.cluster_state import ClusterReport, in_order
 from signer.errors import PolicyConflict, PolicyInvalid
 from signer.fairness.outbox import Outbox
-from signer.inventory.custom_resources.policy_object import PolicyClient, PolicyObject, StoredStates
+from signer.inventory.custom_resources.policy_object import (
+    SERVED,
+    PolicyClient,
+    PolicyObject,
+    StoredStates,
+)
 
 _MAX_CLUSTERS: Final = 100
 """Clusters in a status, which stays below 200 KiB. The counts are of all."""
@@ -89,7 +94,8 @@ def stored_reports(
     stored = StoredStates(policy.status)
     unknown = {"state": CONNECTING.reason, "message": CONNECTING.message}
     for report in others:
-        entry = stored.get(report.key) or unknown
+        # The replica that serves it counts what has no entry; here it counts as served.
+        entry = stored.get(report.key) or (unknown if stored.lists_all else {"state": SERVED})
         state, message = entry["state"], entry.get("message", "")
         yield replace(report, state=state, message=message) if report.served else report
     for key, entry in stored.entries.items():
@@ -116,10 +122,7 @@ def build_status(
     A replica that does not count has no reports of Clusters of other namespaces that the status
     does not list. It keeps the number that another replica has written.
     """
-    own = sorted(
-        (report for report in reports if policy.name in report.policies),
-        key=lambda r: (r.served, not r.message, r.key.namespace, r.key.name),
-    )
+    own = in_order(report for report in reports if policy.name in report.policies)
     unserved = [report for report in own if not report.served]
     ready = _ready(policy, state, own)
     selected = len(own) if counts else max(len(own), policy.status.get("selectedClusters", 0))
@@ -133,6 +136,7 @@ def build_status(
         "selectedClusters": selected,
         "servedClusters": selected - len(unserved),
         "clusters": [report.entry(_MAX_TEXT) for report in own[:_MAX_CLUSTERS]],
+        "clustersLeftOut": sum(not r.served or bool(r.message) for r in own[_MAX_CLUSTERS:]),
         "conditions": [
             _condition(policy, "Ready", ready, now),
             _condition(policy, "ClustersServed", served, now),
@@ -167,7 +171,7 @@ def _ready(
 def _summarize(reports: Sequence[ClusterReport]) -> str:
     named = "; ".join(f"{report.key}: {report.message}" for report in reports[:_MAX_NAMED])
     more = len(reports) - _MAX_NAMED
-    return f"{named}; and {more} more in status.clusters" if more > 0 else named
+    return f"{named}; and {more} more" if more > 0 else named
 
 
 def _condition(

@@ -16,7 +16,19 @@ from common.names import ANNOTATION_PREFIX
 from signer.host_names import HostName, canonical_name
 from signer.inventory.cluster_api.references import Reference, ReferenceFields, build_reference
 from signer.inventory.kinds import CAPI
-from signer.kube.decode import Fields, Labels, MaybeText, Source, Text, Texts, Time, decode, texts
+from signer.kube.decode import (
+    Fields,
+    Labels,
+    MaybeText,
+    Name,
+    Namespace,
+    Source,
+    Text,
+    Texts,
+    Time,
+    decode,
+    texts,
+)
 from signer.kube.events import ObjectReference
 from signer.model import Cluster, ClusterKey
 
@@ -67,8 +79,8 @@ class _Annotations(Fields):
 
 
 class _Meta(Fields):
-    name: Text
-    namespace: Text
+    name: Name
+    namespace: Namespace
     uid: Text
     creation_timestamp: Time | None = None
     labels: Labels = None

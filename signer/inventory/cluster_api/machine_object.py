@@ -30,7 +30,10 @@ from signer.kube.decode import (
     MAX_ENTRIES,
     Fields,
     Labels,
+    MaybeName,
     MaybeText,
+    Name,
+    Namespace,
     Source,
     Text,
     Time,
@@ -108,8 +111,8 @@ class _Annotations(KeyAnnotationFields):
 
 
 class _Meta(Fields):
-    name: Text
-    namespace: Text
+    name: Name
+    namespace: Namespace
     uid: Text
     creation_timestamp: Time | None = None
     deletion_timestamp: MaybeText = None
@@ -123,7 +126,7 @@ class _Bootstrap(Fields):
 
 
 class _MachineSpec(Fields):
-    cluster_name: Text
+    cluster_name: Name
     provider_id: MaybeText = msgspec.field(name="providerID", default=None)
     infrastructure_ref: ReferenceFields | None = None
     bootstrap: _Bootstrap | None = None
@@ -135,7 +138,7 @@ class _Address(Fields):
 
 
 class _NodeRef(Fields):
-    name: MaybeText = None
+    name: MaybeName = None
 
 
 class _Initialization(Fields):
@@ -186,7 +189,7 @@ class _Machine(Fields):
 
 
 class _PoolSpec(Fields):
-    cluster_name: Text
+    cluster_name: Name
     provider_ids: Annotated[list[MaybeText], msgspec.Meta(max_length=_MAX_MEMBERS)] | None = (
         msgspec.field(name="providerIDList", default=None)
     )

@@ -9,7 +9,7 @@ import msgspec
 from common.names import ENDORSEMENT_KEY_ANNOTATION
 from signer.inventory.cluster_api.key_annotation import KeyAnnotation, read_key_annotation
 from signer.inventory.kinds import KUBEADM_CONFIG
-from signer.kube.decode import Fields, MaybeText, Source, Text, decode, shared
+from signer.kube.decode import Fields, MaybeName, MaybeText, Source, Text, decode, shared
 
 UNKNOWN_TOKEN: Final = ""
 """In place of the ID of a token that should exist and is not known. No requester has this ID."""
@@ -54,7 +54,7 @@ class ReferenceFields(Fields):
     """A reference of v1beta2 (`apiGroup`) or v1beta1 (`apiVersion`)."""
 
     kind: MaybeText = None
-    name: MaybeText = None
+    name: MaybeName = None
     api_group: MaybeText = None
     api_version: MaybeText = None
 

@@ -21,7 +21,10 @@ from signer.inventory.kinds import ATTESTED_NODES, ENDORSEMENT_KEYS
 from signer.kube.decode import (
     MAX_ENTRIES,
     Fields,
+    MaybeName,
     MaybeText,
+    Name,
+    Namespace,
     Source,
     Text,
     Texts,
@@ -58,34 +61,34 @@ _Term = Annotated[int, msgspec.Meta(ge=0, le=MAX_TERM)]
 
 
 class _Meta(Fields):
-    name: Text
+    name: Name
     resource_version: Text
     uid: MaybeText = None
     creation_timestamp: Time | None = None
 
 
 class _NamespacedMeta(_Meta, kw_only=True):
-    namespace: Text
+    namespace: Namespace
 
 
 class _Registration(Fields):
-    cluster_namespace: Text
-    cluster_name: Text
+    cluster_namespace: Namespace
+    cluster_name: Name
     provider_id: MaybeText = msgspec.field(name="providerID", default=None)
-    machine_name: MaybeText = None
-    node_name: MaybeText = None
+    machine_name: MaybeName = None
+    node_name: MaybeName = None
 
 
 class _Release(Fields):
-    cluster_namespace: Text
-    cluster_name: Text
+    cluster_namespace: Namespace
+    cluster_name: Name
     provider_id: MaybeText = msgspec.field(name="providerID", default=None)
 
 
 class _Holder(Fields):
-    cluster_namespace: Text
-    cluster_name: Text
-    node_name: Text
+    cluster_namespace: Namespace
+    cluster_name: Name
+    node_name: Name
     provider_id: Text = msgspec.field(name="providerID")
     basis: TrustBasis
     since: Time | None = None
@@ -134,19 +137,19 @@ class _Boot(Fields):
 class _Refusal(Fields):
     reason: Text
     time: Time
-    request: Text
+    request: Name
     message: MaybeText = None
     measured: MeasuredFields | None = None
 
 
 class _NodeSpec(Fields):
-    cluster_name: Text
-    node_name: Text
+    cluster_name: Name
+    node_name: Name
     endorsement_key: Text
     not_after: Time
     last_attested: Time
     provider_id: Text = msgspec.field(name="providerID")
-    machine_name: MaybeText = None
+    machine_name: MaybeName = None
     machine_uid: MaybeText = msgspec.field(name="machineUID", default=None)
     credential_ids: Texts = msgspec.field(name="credentialIDs", default=None)
     boot: _Boot | None = None

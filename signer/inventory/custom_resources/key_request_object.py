@@ -11,7 +11,7 @@ import msgspec
 
 from common.formats.strict_json import format_time
 from signer.inventory.kinds import KEY_REQUESTS
-from signer.kube.decode import Fields, MaybeText, Source, Text, Time, decode
+from signer.kube.decode import Fields, MaybeText, Name, Namespace, Source, Text, Time, decode
 from signer.kube.transport.client import MAY_EXIST, MAY_HAVE_CHANGED, ApiClient
 from signer.model import ClusterKey, EndorsementKeyRequest, OfferedKey, TpmIdentity
 
@@ -32,21 +32,21 @@ class _Certificate(Fields):
 
 class _Key(Fields):
     sha256: Text
-    node_name: Text
+    node_name: Name
     requester: Text
     first_seen: Time
     certificate: _Certificate
 
 
 class _Meta(Fields):
-    name: Text
-    namespace: Text
+    name: Name
+    namespace: Namespace
     uid: Text
     resource_version: Text
 
 
 class _Spec(Fields):
-    cluster_name: Text
+    cluster_name: Name
     machine_uid: Text = msgspec.field(name="machineUID")
     provider_id: Text = msgspec.field(name="providerID")
     keys: Annotated[list[_Key], msgspec.Meta(min_length=1, max_length=MAX_OFFERED_KEYS)]

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from signer.inventory.kinds import POLICIES
-from signer.kube.decode import Fields, Source, Text, decode
+from signer.kube.decode import Fields, Name, Source, Text, decode
 from signer.kube.transport.client import MAY_HAVE_CHANGED, ApiClient
 from signer.model import ClusterKey
 from signer.policy.load import load_spec
@@ -34,9 +34,9 @@ class PolicyObject:
 class StoredStates:
     """The states of Clusters that replicas of the signer wrote into the status of a policy.
 
-    A status has no more than 100 entries, those first that are not served. So a Cluster without an
-    entry is served if the status counts more Clusters than it lists. Otherwise the replica that
-    serves it has not written its state yet.
+    Those that are not served, or have a message, come first; `clustersLeftOut` counts those of them
+    that have no space. A Cluster without an entry is served only if none was left out, and if the
+    status counts more Clusters than it lists. Otherwise nothing is known of it.
     """
 
     def __init__(self, status: Mapping[str, Any]) -> None:
@@ -44,16 +44,20 @@ class StoredStates:
         self.entries: dict[ClusterKey, Mapping[str, str]] = {
             ClusterKey(namespace=e["namespace"], name=e["name"]): e for e in clusters
         }
-        is_complete = status.get("selectedClusters", 0) <= len(self.entries)
-        self._missing: Mapping[str, str] = {} if is_complete else {"state": SERVED}
+        self.lists_all = status.get("selectedClusters", 0) <= len(self.entries)
+        """Whether each Cluster that the status counts has an entry."""
+        self.leaves_out = status.get("clustersLeftOut", 0) != 0
+        """Whether a Cluster that is not served may have no entry."""
+        only_good = "clustersLeftOut" in status and not (self.lists_all or self.leaves_out)
+        self._missing: Mapping[str, str] = {"state": SERVED} if only_good else {}
 
     def get(self, key: ClusterKey) -> Mapping[str, str]:
-        """Return `state` and perhaps `message` of a Cluster; nothing if they are not written."""
+        """Return `state` and perhaps `message` of a Cluster; nothing if they are not known."""
         return self.entries.get(key, self._missing)
 
 
 class _Meta(Fields):
-    name: Text
+    name: Name
     uid: Text
     resource_version: Text
     generation: int

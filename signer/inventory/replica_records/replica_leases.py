@@ -16,8 +16,8 @@ SOURCE_LABEL: Final = ANNOTATION_PREFIX + "policy-source"
 """Where a replica has its policies: a `PolicySource`."""
 STATES_ANNOTATION: Final = ANNOTATION_PREFIX + "cluster-states"
 """What a replica with a policy file says of its Clusters; empty with policy objects, whose status
-says it. It is a part of the status of a policy: `selectedClusters`, and `clusters` only with those
-that are not served or have a message. If they are too many, `selectedClusters` is 0."""
+says it. It is a part of the status of a policy: `selectedClusters`, `clusters` only with those that
+are not served or have a message, and `clustersLeftOut`, for how many of them there is no space."""
 LEASE_SECONDS: Final = 15
 """How long a Lease counts after its last renewal. It is enough while no request takes over 5
 seconds: two renewals are written 10 seconds apart at most, and each is seen 5 seconds later."""
@@ -34,13 +34,13 @@ class PolicySource(Enum):
 
 def encode_states(entries: Sequence[Mapping[str, str]], selected: int) -> str:
     """Return the annotation about `selected` Clusters; `entries` are those that are listed."""
-    clusters: list[Mapping[str, str]] = []
-    text = json.dumps({"selectedClusters": selected, "clusters": clusters})
-    for entry in entries:
-        clusters.append(entry)
-        longer = json.dumps({"selectedClusters": selected, "clusters": clusters})
+    counts = {"selectedClusters": selected, "clustersLeftOut": len(entries)}
+    text = json.dumps({**counts, "clusters": []})
+    for number in range(1, len(entries) + 1):
+        counts["clustersLeftOut"] = len(entries) - number
+        longer = json.dumps({**counts, "clusters": entries[:number]})
         if len(longer) > MAX_TEXT:
-            return json.dumps({**json.loads(text), "selectedClusters": 0})
+            break
         text = longer
     return text
 

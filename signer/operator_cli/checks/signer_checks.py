@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 from datetime import datetime
+from typing import Final
 
+from common.printed_command import printed_command
 from signer.errors import PolicyInvalid
 from signer.inventory.cluster_api.cluster import ClusterObject
 from signer.inventory.custom_resources.policy_object import SERVED, PolicyObject
@@ -12,6 +14,11 @@ from signer.operator_cli.management.signer_state import NO_REPLICA, SignerState,
 from signer.operator_cli.management.snapshot import Snapshot
 from signer.operator_cli.output import age, time_text
 from signer.operator_cli.session import Session
+
+NOT_WRITTEN: Final = (
+    "the signer has not written whether it serves the Cluster, or there was no space for it beside"
+    " those that are not served"
+)
 
 
 def read_signer(session: Session) -> SignerState:
@@ -50,9 +57,10 @@ def check_signer(state: SignerState, snapshot: Snapshot | None, now: datetime) -
     elif snapshot is not None:
         issued = [n.last_attested for n in snapshot.nodes if snapshot.holds_key(n)]
         message += f"; the last certificate was issued {_ago(max(issued), now)}" if issued else ""
+    pods = printed_command("kubectl get pods", n=state.namespace)
     return check.problem(
         f"{message}: no node can join or renew",
-        f"kubectl get pods -n {state.namespace}, see docs/runbooks/signer-absent.md;"
+        f"{pods}, see docs/runbooks/signer-absent.md;"
         " if the signer has another namespace, name it with --signer-namespace",
     )
 
@@ -94,7 +102,10 @@ def check_served(cluster: ClusterObject, state: SignerState) -> Iterator[Finding
     """Yield whether the signer serves an opted-in Cluster, if the signer has written it."""
     written = state.of_cluster(cluster)
     reason, check = written.get("state"), DoctorCheck("served", str(cluster.key))
-    if reason is None or reason == NO_REPLICA:
+    if state.problem or reason == NO_REPLICA:
+        return
+    if reason is None:
+        yield check.unknown(NOT_WRITTEN, "run the command again after a minute, or read the log")
         return
     if reason == SERVED:
         yield check.ok()

@@ -1,6 +1,5 @@
 """Checks of one Cluster: opt-in, certificate authority, connection, and rights in its cluster."""
 
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
@@ -8,6 +7,7 @@ from typing import Any, Final
 
 from common.errors import ApiServerUnavailable, AttestationError
 from common.names import ANNOTATION_PREFIX, CLIENT_SIGNER
+from common.printed_command import printed_command
 from signer.inventory.caches import read_binding
 from signer.inventory.cluster_api.cluster import (
     CLIENT_SIGNER_ANNOTATION,
@@ -80,9 +80,12 @@ def check_opt_in(
 ) -> Finding:
     """Check whether the Cluster has opted in, and find typing errors."""
     check = DoctorCheck("opt-in", str(cluster.key))
-    command = (
-        f"kubectl annotate cluster -n {cluster.key.namespace} {cluster.key.name} --overwrite"
-        f" {CLIENT_SIGNER_ANNOTATION}={CLIENT_SIGNER}"
+    command = printed_command(
+        "kubectl annotate cluster",
+        cluster.key.name,
+        f"{CLIENT_SIGNER_ANNOTATION}={CLIENT_SIGNER}",
+        n=cluster.key.namespace,
+        overwrite=True,
     )
     if signers == {CLIENT_SIGNER}:
         return check.ok()
@@ -150,7 +153,7 @@ def check_kubeconfig_expiry(
     check = DoctorCheck("kubeconfig's certificate", str(cluster.key))
     expiry = None if connection.certificate is None else connection.certificate.not_after()
     if expiry is not None and expiry <= now + _SOON:
-        step = f"kubectl attestation kubeconfig {cluster.key}"
+        step = printed_command("kubectl attestation kubeconfig", str(cluster.key))
         return check.warning(f"expires on {expiry:%Y-%m-%d}", step)
     return check.ok()
 
@@ -266,6 +269,5 @@ def _check_automatic_approval(
             "attest these nodes (docs/migration.md): without the bindings they cannot renew their"
             " certificates",
         )
-    # The workload cluster chose the names: a shell must not read them as anything else.
-    names = shlex.join(approving)
-    return check.problem(message, f"kubectl delete clusterrolebinding {names} (workload cluster)")
+    command = printed_command("kubectl delete clusterrolebinding --", *approving)
+    return check.problem(message, f"{command} (workload cluster)")

@@ -6,6 +6,7 @@ token could make a key that begins as the machine's key does.
 
 from collections.abc import Iterable, Sequence
 
+from common.printed_command import printed_command
 from signer.inventory.custom_resources.key_request_object import MAX_OFFERED_KEYS, read_key_request
 from signer.inventory.kinds import KEY_REQUESTS
 from signer.kube.discovery import find_resource
@@ -92,8 +93,9 @@ def approval_command(key: Document) -> str:
     It names the key only where several were offered. Without a key, `approve` refuses a Machine for
     which another key has been offered since.
     """
-    command = f"kubectl attestation approve {key['namespace']}/{key['machine']}"
-    return f"{command} {key['endorsementKey']}" if key["conflict"] else command
+    machine = f"{key['namespace']}/{key['machine']}"
+    keys = [key["endorsementKey"]] if key["conflict"] else []
+    return printed_command("kubectl attestation approve", machine, *keys)
 
 
 def _key_of(request: EndorsementKeyRequest, digest: str | None) -> OfferedKey:

@@ -100,12 +100,17 @@ class SignerState:
 
     def _state_in_leases(self, key: ClusterKey) -> Mapping[str, str]:
         """Return what the replicas that run say of a Cluster; one of them serves it."""
-        said: Mapping[str, str] = {}
-        for lease in self.leases:
-            if lease.name in self.live:
-                states = StoredStates(decode_states(lease.annotations.get(STATES_ANNOTATION, "")))
-                said = states.entries.get(key) or said or states.get(key)
-        return said
+        said = [
+            StoredStates(decode_states(lease.annotations.get(STATES_ANNOTATION, "")))
+            for lease in self.leases
+            if lease.name in self.live
+        ]
+        for states in said:
+            if key in states.entries:
+                return states.entries[key]
+        if any(states.leaves_out for states in said):
+            return {}
+        return next(filter(None, (states.get(key) for states in said)), {})
 
 
 def read_signer_state(api: ManagementApi, namespace: str, now: datetime) -> SignerState:

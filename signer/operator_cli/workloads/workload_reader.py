@@ -18,6 +18,7 @@ from threading import Lock
 from typing import Any, Final, TypeVar
 
 from common.errors import ApiServerUnavailable, AttestationError
+from common.printed_command import printed_command
 from signer.clusters.kubeconfig_secret import find_kubeconfig_secret, read_connection
 from signer.errors import KubeconfigRefused
 from signer.inventory.cluster_api.cluster import ClusterObject
@@ -171,7 +172,7 @@ def _expired(connection: Connection, cluster: ClusterObject, now: datetime) -> U
         return None
     return Unreachable(
         f"the certificate in the kubeconfig Secret expired on {expiry:%Y-%m-%d}",
-        next_step=f"kubectl attestation kubeconfig {cluster.key}",
+        next_step=printed_command("kubectl attestation kubeconfig", str(cluster.key)),
     )
 
 

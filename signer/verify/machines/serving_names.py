@@ -12,7 +12,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
 from common.errors import NodeNameInvalid
-from common.node_identity import require_node_name
+from common.node_identity import require_dns_name
 from common.requests.pkcs10 import OtherGeneralName, SubjectAltName
 from signer.errors import (
     AddressNotOfMachine,
@@ -97,7 +97,7 @@ def _require_plain_name(name: SubjectAltName) -> HostName:
     if as_address(folded) is not None:
         raise SubjectAltNameNotAllowed("an IP address is written as a DNS name")
     try:
-        return require_node_name(folded)
+        return require_dns_name(folded)
     except NodeNameInvalid:
         raise SubjectAltNameNotAllowed("a DNS name is not a plain host name") from None
 

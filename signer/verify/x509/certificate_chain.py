@@ -20,7 +20,8 @@ from signer.errors import (
     EndorsementCertificateOutOfDate,
     EndorsementCertificateUntrusted,
 )
-from signer.verify.x509.fields import CertificateFields, read_fields
+from signer.verify.x509.distinguished_name import describe_name
+from signer.verify.x509.fields import CertificateFields, authority_key_identifier, read_fields
 from signer.verify.x509.lenient_der import CertificateMalformed
 from signer.verify.x509.trust_anchors import TrustAnchors
 
@@ -38,8 +39,8 @@ SIGNATURE_ALGORITHMS: Final = {
 
 _OUT_OF_DATE: Final = frozenset({9, 10})
 """Error codes of X509_verify_cert: not yet valid, expired."""
-_NO_ISSUER: Final = frozenset({2, 18, 19, 20, 21})
-"""Error codes of X509_verify_cert: no trusted issuer."""
+_NO_ISSUER: Final = frozenset({2, 7, 18, 19, 20, 21})
+"""Error codes of X509_verify_cert: no trusted issuer, or one of its name that has another key."""
 
 _MAX_RSA_BITS: Final = 4096
 _MAX_RSA_EXPONENT: Final = 2**32
@@ -122,13 +123,20 @@ def _chain_error(error: crypto.X509StoreContextError) -> AttestationError:
     if code in _OUT_OF_DATE:
         return EndorsementCertificateOutOfDate(f"{where}: {text}{REMEDY}")
     if code in _NO_ISSUER:
-        return _untrusted(f"{where}: {text}")
+        below = read_fields(crypto.dump_certificate(crypto.FILETYPE_ASN1, error.certificate))
+        return _untrusted(f"{where}: {text}", below)
     return EndorsementCertificateNotAllowed(f"{where}: {text}{REMEDY}")
 
 
-def _untrusted(detail: str) -> EndorsementCertificateUntrusted:
+def _untrusted(problem: str, below: CertificateFields) -> EndorsementCertificateUntrusted:
+    """Return an error that names the authority to add: the one that signed `below`."""
     message = f"the endorsement certificate does not lead to a configured authority{REMEDY}"
-    return EndorsementCertificateUntrusted(message, detail=detail)
+    key = authority_key_identifier(below)
+    identifier = f" whose key has the identifier {key.hex(':')}" if key else ""
+    return EndorsementCertificateUntrusted(
+        message,
+        detail=f"{problem}; it needs the authority {describe_name(below.issuer)}{identifier}",
+    )
 
 
 def _build_for_oaep_leaf(
@@ -145,7 +153,7 @@ def _build_for_oaep_leaf(
     signed_by = [fields for fields in known if _is_signed_by(leaf, fields)]
     issuers = [(fields, loaded) for fields in signed_by if (loaded := _load(fields)) is not None]
     if not issuers:
-        raise _untrusted("no known authority signed it")
+        raise _untrusted("no known authority signed it", leaf)
     if not leaf.not_before <= now <= leaf.not_after:
         raise EndorsementCertificateOutOfDate(
             f"the endorsement certificate is not valid now{REMEDY}"

@@ -43,6 +43,8 @@ _VERSION: Final = 0xA0
 _EXTENSIONS: Final = 0xA3
 _CRL_EXTENSIONS: Final = 0xA0
 
+_KEY_IDENTIFIER: Final = 0x80
+
 _STORED: Final = bytes.fromhex("1001")
 _STORED_HEADER: Final = 7
 """Bytes of TCG_PCCLIENT_STORED_CERT before the certificate: tag, type, size, tag of the content."""
@@ -229,3 +231,13 @@ def extended_key_usage(fields: CertificateFields) -> frozenset[str] | None:
     if extension is None:
         return None
     return frozenset(oid(purpose) for purpose in children(single_element(extension.value)))
+
+
+def authority_key_identifier(fields: CertificateFields) -> bytes:
+    """Return the identifier of the issuer's key; empty if there is none that can be read."""
+    extension = fields.extensions.get("2.5.29.35")
+    try:
+        parts = [] if extension is None else children(single_element(extension.value))
+    except CertificateMalformed:
+        return b""
+    return next((content for tag, content, _ in parts if tag == _KEY_IDENTIFIER), b"")

@@ -8,12 +8,18 @@ from collections.abc import Iterable
 from typing import Final
 
 from common.errors import AttestationError
+from common.printed_command import printed_command
 from signer import errors
 from signer.errors import EndorsementKeyNotRegistered
 from signer.inventory.custom_resources.policy_object import SERVED
 from signer.model import AttestedNodeObject, ClusterKey
 from signer.operator_cli.checks.findings import FindingResult
-from signer.operator_cli.checks.signer_checks import check_policies, check_signer, read_signer
+from signer.operator_cli.checks.signer_checks import (
+    NOT_WRITTEN,
+    check_policies,
+    check_signer,
+    read_signer,
+)
 from signer.operator_cli.commands.fleet.nodes import find_node_problem
 from signer.operator_cli.errors import EXIT_NEGATIVE, EXIT_OK, EXIT_UNDECIDED
 from signer.operator_cli.keys.key_request_list import (
@@ -35,6 +41,8 @@ _COLUMNS = (
     Column("MESSAGE", field("message"), below=True),
     Column("NEXT-STEP", field("nextStep"), below=True),
 )
+_NAMED: Final = 3
+"""Clusters that a warning names."""
 _OF_ANSWERS: Final = frozenset(
     leaf.reason
     for leaf in vars(errors).values()
@@ -46,6 +54,14 @@ _OF_ANSWERS: Final = frozenset(
 def run(session: Session) -> int:
     """Print one row for each problem; any problem makes the exit status 1."""
     snapshot, signer = session.snapshot(), read_signer(session)
+    unknown = [
+        str(cluster.key)
+        for cluster in snapshot.opted_in()
+        if not signer.problem and not signer.of_cluster(cluster)
+    ]
+    if unknown:
+        named = ", ".join(unknown[:_NAMED]) + (" and others" if len(unknown) > _NAMED else "")
+        session.warn(f"Clusters of which nothing is known ({len(unknown)}): {named}: {NOT_WRITTEN}")
     documents = [
         *_unserved(snapshot, signer, session),
         *_nodes(snapshot, signer, session),
@@ -54,7 +70,7 @@ def run(session: Session) -> int:
     session.show_list(documents, _COLUMNS)
     if documents:
         return EXIT_NEGATIVE
-    return EXIT_UNDECIDED if signer.problem else EXIT_OK
+    return EXIT_UNDECIDED if signer.problem or unknown else EXIT_OK
 
 
 def _row(  # noqa: PLR0913, PLR0917 - the columns
@@ -92,10 +108,10 @@ def _unserved(snapshot: Snapshot, signer: SignerState, session: Session) -> Iter
         key, written = cluster.key, signer.of_cluster(cluster)
         state, message = written.get("state", SERVED), written.get("message", "")
         if state == SERVED and message:
-            step = f"kubectl attestation kubeconfig {key}"
+            step = printed_command("kubectl attestation kubeconfig", str(key))
             yield _row("Expiring", key, "kubeconfig", "KubeconfigExpires", message, step)
         elif state != SERVED and signer.has_replica():
-            step = f"kubectl attestation doctor --cluster {key}"
+            step = printed_command("kubectl attestation doctor", cluster=str(key))
             yield _row("Unserved", key, "Cluster", state, message, step)
         if cluster.bindings is not None and not cluster.bindings.removed:
             message = (
@@ -103,7 +119,7 @@ def _unserved(snapshot: Snapshot, signer: SignerState, session: Session) -> Iter
                 " opt-in have attested; the condition AutoApproveBindingsRemoved of the Cluster"
                 " names these Nodes"
             )
-            step = f"kubectl describe cluster -n {key.namespace} {key.name}"
+            step = printed_command("kubectl describe cluster", key.name, n=key.namespace)
             yield _row("Bindings", key, "Cluster", cluster.bindings.reason, message, step)
 
 
@@ -124,10 +140,13 @@ def _next_step(node: AttestedNodeObject, *, from_file: bool) -> str:
         return "on the node: kubelet-authenticator-tpm doctor"
     if refusal.measured is not None and not from_file:
         return "kubectl attestation pcrs review"
-    keys = " --challenge-keys" if refusal.reason in _OF_ANSWERS else ""
-    policy = " --policy FILE" if from_file else ""
-    explain = f"kubectl attestation explain {refusal.request} --cluster {node.cluster}"
-    return f"{explain}{keys}{policy}"
+    return printed_command(
+        "kubectl attestation explain",
+        refusal.request,
+        cluster=str(node.cluster),
+        challenge_keys=refusal.reason in _OF_ANSWERS,
+        policy="FILE" if from_file else False,
+    )
 
 
 def _unknown(session: Session) -> Iterable[Document]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from common.errors import Waiting
+from common.printed_command import printed_command
 from signer.inventory.custom_resources.policy_object import read_policy
 from signer.inventory.kinds import POLICIES
 from signer.model import AttestedNodeObject
@@ -147,7 +148,7 @@ def _document(action: str, group: Group) -> Document:
         "change": describe_change(group),
         "clusters": sorted({str(node.cluster) for node in group.nodes}),
         "values": list(map(str, group.values)),
-        "nextStep": f"kubectl attestation pcrs {action} {group.digest}",
+        "nextStep": printed_command("kubectl attestation pcrs", action, group.digest),
     }
 
 

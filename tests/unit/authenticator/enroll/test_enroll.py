@@ -169,7 +169,7 @@ def test_failed_join_of_a_reset_host_keeps_the_old_certificate() -> None:
     node = joined()
     old = node.store.credential
     node.settings = {"nodeName": None}
-    node.hostname = "localhost"
+    node.hostname = "192-0-2-7"
     node.cluster.deny["offer"] = ("NodeNameNotOfMachine", "no")
     with pytest.raises(RequestDenied):
         node.obtain(Trigger.JOIN)
@@ -717,9 +717,14 @@ def test_transient_host_name_throws_the_certificate_away(
     assert requesters(node)[2:] == [NODE_USER] * 2
 
 
-def test_host_name_that_is_no_node_name_is_reported_when_a_certificate_is_needed() -> None:
-    node = FakeNode(settings={"nodeName": None}, hostname="worker_1")
-    with pytest.raises(ConfigurationInvalid, match=r"'worker_1' is not a node name.*--node-name"):
+@pytest.mark.parametrize("hostname", ["worker_1", "localhost.localdomain"])
+def test_host_name_that_is_no_node_name_is_reported_when_a_certificate_is_needed(
+    hostname: str,
+) -> None:
+    node = FakeNode(settings={"nodeName": None}, hostname=hostname)
+    with pytest.raises(
+        ConfigurationInvalid, match=rf"'{hostname}' is not a node name.*--node-name"
+    ):
         node.obtain()
     assert node.cluster.calls == []
 

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 from datetime import timedelta
+from random import Random
 from threading import Event
 from typing import Any
 
@@ -86,7 +87,14 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Store:
     return store
 
 
-def new_signer(store: Store, monotonic: Callable[[], float] = lambda: 0.0) -> InsecureSigner:
+RANDOM = Random(7).randbytes
+
+
+def new_signer(
+    store: Store,
+    monotonic: Callable[[], float] = lambda: 0.0,
+    random: Callable[[int], bytes] = RANDOM,
+) -> InsecureSigner:
     """Return a signer as a new process has it."""
     settings = Settings(
         program="insecure",
@@ -94,7 +102,7 @@ def new_signer(store: Store, monotonic: Callable[[], float] = lambda: 0.0) -> In
         lifetime=timedelta(days=365),
         now=lambda: AUTHORITY.certificate.not_valid_before_utc,
         monotonic=monotonic,
-        random=bytes,
+        random=random,
     )
     return InsecureSigner(FakeClient(store), settings)
 
@@ -110,6 +118,18 @@ def test_first_request_of_a_machine_is_certified(store: Store) -> None:
     assert store.conditions("first") == {"Approved": "NothingAttested"}
     assert store.has_certificate("first")
     assert store.objects[MACHINE]["metadata"]["annotations"] == {RECORD_ANNOTATION: "uid-first"}
+
+
+def test_certificate_that_is_not_as_verified_does_not_leave(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The rules are those of the signer: tests/attacks/test_issued_certificates.py."""
+    new_signer(store, random=bytes).serve(BLUE)
+    assert store.conditions("first") == {}
+    assert not store.has_certificate("first")
+    [line] = [r for r in caplog.records if r.getMessage() == "INSECURE: no certificate"]
+    assert problem(line)["reason"] == "CertificateNotAsVerified"
+    assert problem(line)["detail"] == "serial number"
 
 
 def test_second_request_of_a_machine_is_denied(store: Store) -> None:

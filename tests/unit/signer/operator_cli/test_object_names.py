@@ -63,6 +63,12 @@ def test_names_are_those_that_the_commands_read() -> None:
     assert read(typed(), object_names.keys) == [KEY, "team-a/c1/n1"]
 
 
+def test_name_that_a_shell_would_act_on_is_not_completed(management: FakeManagement) -> None:
+    management.put_capi("clusters", "team-a", "c3;touch pwned")
+    names = object_names.read_names(typed(), object_names.clusters)
+    assert names == ["team-a/c1", "team-a/c2", "team-b/c1"]
+
+
 def test_refused_request_completes_nothing(
     management: FakeManagement, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -31,7 +31,7 @@ def console(*policies: dict[str, Any], sources: tuple[PolicySource, ...] = ()) -
     for number, policy in enumerate(policies):
         metadata = {"name": f"p{number}", "generation": 1}
         management.put(POLICIES.collection_path(), {"metadata": metadata, **policy})
-    leases = (replica_lease(source.value, source=source) for source in sources)
+    leases = (replica_lease(source.value.lower(), source=source) for source in sources)
     management.put(LEASES.collection_path(NAMESPACE), *map(lease_body, leases))
     return Console(management, {"signer_namespace": NAMESPACE})
 

@@ -404,7 +404,7 @@ def test_status_of_many_clusters_is_bounded() -> None:
     status = build_status(policy(), GOOD, reports, NOW)
     assert len(status["clusters"]) == 100
     assert status["selectedClusters"] == 150
-    assert conditions(status)["ClustersServed"][2].endswith("; and 147 more in status.clusters")
+    assert conditions(status)["ClustersServed"][2].endswith("; and 147 more")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ LONG = {"namespace": "team-a", "name": "c1", "state": "Forbidden", "message": 'm
 
 
 def test_short_list_is_complete() -> None:
-    states = {"selectedClusters": 7, "clusters": [LONG]}
+    states = {"selectedClusters": 7, "clustersLeftOut": 0, "clusters": [LONG]}
     assert decode_states(encode_states([LONG], 7)) == states
 
 
@@ -19,7 +19,7 @@ def test_long_list_fits_into_a_text_and_says_that_it_is_not_complete() -> None:
     states = decode_states(text)
     assert len(text) <= MAX_TEXT
     assert 5 < len(states["clusters"]) < 100
-    assert states["selectedClusters"] == 0
+    assert states["clustersLeftOut"] == 100 - len(states["clusters"])
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null"])

