@@ -111,10 +111,10 @@ class EndedCertificatesClient:
         except ApiServerUnavailable as error:
             raise _lasting(error) from error
 
-    def change(self, following: Following) -> EndedCertificates:
+    def change(self, following: Following) -> EndedCertificates | None:
         """Write what follows from the list as it is, until no other writer came in between.
 
-        Returns the list, which then has these entries. Does nothing if they are there.
+        Returns the list if nothing had to be written.
 
         Raises:
             EndedCertificatesNotListed: they cannot be written before the cluster is changed.
@@ -132,7 +132,7 @@ class EndedCertificatesClient:
             if not changes:
                 return listed
             if self.write(listed, changes):
-                continue
+                return None
         raise ClaimConflict("others list ended certificates of the cluster at the same time")
 
     def write(self, listed: EndedCertificates, changes: Mapping[str, EndedEntry | None]) -> bool:

@@ -13,7 +13,7 @@ from signer.inventory.custom_resources.claim_store import KubeClaimStore
 from signer.inventory.ended_certificates import EndedCertificates
 from signer.model import Ban, ClusterKey, EndorsementKeyObject, LiftedBan
 
-_MAX_CHANGES: Final = 500
+_MAX_CHANGES: Final = 2000
 """Entries that a round changes."""
 _UNSAID: Final = (False, Ban(), (), None, 1)
 """What operators say of most keys."""
@@ -38,7 +38,7 @@ class EndedSync:
         listed = workload.ended.change(
             lambda listed: dict(islice(round_.changes(listed), _MAX_CHANGES))
         )
-        if listed.parts:
+        if listed is not None and listed.parts:
             workload.ended.write(listed, {})
 
 
