@@ -33,6 +33,7 @@ from signer.settings.config import (
 )
 from signer.settings.flags import open_log
 from signer.signals import stop_on_signals
+from signer.stacks import enlarge_stacks
 
 _EXIT_FAILED: Final = 1
 _EXIT_MISUSED: Final = 2
@@ -49,6 +50,7 @@ _LARGE_BLOCK: Final = 16 << 10
 
 def main() -> int:
     """Run one command and return the exit status."""
+    enlarge_stacks()
     arguments = parse_arguments(sys.argv[1:])
     match arguments.command:
         case "learn":

@@ -7,7 +7,7 @@ kinds), and an object refers to it. One thread starts and ends the watches.
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
@@ -21,8 +21,10 @@ from signer.inventory.cluster_api.references import (
     Reference,
     read_infrastructure,
 )
+from signer.inventory.unreadable_kinds import INFRASTRUCTURE, UNREADABLE
 from signer.kube.discovery import DiscoveryClient, served_resources
 from signer.kube.resources import Kind, Resource
+from signer.kube.unreadable import Unreadable
 from signer.kube.watches.cache import Cache
 from signer.kube.watches.watch import ResourceSpec
 from signer.kube.watches.watch_starter import Watch, WatchStarter
@@ -115,6 +117,11 @@ class InfrastructureWatches:
         with self._lock:
             return tuple(watch.cache for watch in self._watches.values())
 
+    def unreadable(self) -> Iterator[tuple[str, Unreadable]]:
+        """Yield each object that cannot be read, with the plural of its kind."""
+        for cache in self.caches():
+            yield from ((cache.plural, each) for each in cache.unreadable)
+
     def list_again(self) -> None:
         """Let nothing be read until everything has been listed again."""
         with self._lock:
@@ -176,7 +183,9 @@ class InfrastructureWatches:
     def _begin(self, kind: Kind) -> None:
         _, name = kind
         plural = f"{name}s"
-        cache: Cache[InfrastructureObject] = Cache(plural, budget=self._budget)
+        cache: Cache[InfrastructureObject] = Cache(
+            plural, budget=self._budget, unreadable=UNREADABLE[INFRASTRUCTURE]
+        )
         cache.add_event_handler(partial(self._object_changed, kind))
         resource = ResourceSpec(
             plural=plural, path=partial(self._path, kind), read=read_infrastructure

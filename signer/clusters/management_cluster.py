@@ -1,7 +1,7 @@
 """Watches of the management cluster: Clusters, Machines, claims, and the objects they refer to."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from threading import Event
@@ -40,11 +40,13 @@ from signer.inventory.kinds import (
     MACHINE_POOL,
     POLICIES,
 )
+from signer.inventory.unreadable_kinds import UNREADABLE
 from signer.kube.decode import Source
 from signer.kube.discovery import find_resource
 from signer.kube.resources import Kind, Resource
 from signer.kube.transport.client import ApiClient
 from signer.kube.transport.event_loop import EventLoop
+from signer.kube.unreadable import Unreadable
 from signer.kube.watches.cache import Cache, EventHandler
 from signer.kube.watches.watch import ResourceSpec
 from signer.kube.watches.watch_starter import Watch, WatchStarter
@@ -85,10 +87,13 @@ class ManagementCluster(ManagementCaches):
         """
         super().__init__(budgets.memory)
         # Only administrators write policies, so no budget may refuse one.
-        self.policies: Cache[PolicyObject] = Cache("KubeletAttestationPolicies")
+        self.policies: Cache[PolicyObject] = Cache(
+            "KubeletAttestationPolicies", unreadable=UNREADABLE["KubeletAttestationPolicies"]
+        )
         # No check reads them, so one that exceeds the budget makes nothing incomplete.
         self.key_requests: Cache[EndorsementKeyRequest] = Cache(
             "EndorsementKeyRequests",
+            unreadable=UNREADABLE["EndorsementKeyRequests"],
             indexes={"namespace": lambda r: [r.cluster.namespace]},
             budget=budgets.memory,
         )
@@ -201,6 +206,11 @@ class ManagementCluster(ManagementCaches):
         if self.namespace or not all(cache.is_complete for cache in caches):
             return None
         return super().attested_nodes_with_key(key_name)
+
+    def unreadable(self) -> Iterator[tuple[str, Unreadable]]:
+        """Yield each object that cannot be read, with the plural of its kind."""
+        yield from super().unreadable()
+        yield from self._infrastructure.unreadable()
 
     def require_complete(self, namespace: str) -> None:
         """Raise `ApiServerUnavailable` while the caches may lack what the API server has."""

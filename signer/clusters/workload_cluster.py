@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from common.errors import ApiServerUnavailable
 from signer.claims.marker import Marker
 from signer.fairness.cpu_budget import CpuShare
-from signer.fairness.memory_budget import Budgets
+from signer.fairness.memory_budget import Budgets, MemoryShare
 from signer.inventory.caches import (
     WorkloadCaches,
     read_binding,
@@ -23,10 +23,16 @@ from signer.inventory.ended_certificates import EndedCertificatesClient
 from signer.inventory.marker_client import MarkerClient
 from signer.inventory.node_labels import NodeLabelClient
 from signer.inventory.node_taints import NodeTaintClient
+from signer.inventory.unreadable_kinds import UNREADABLE
 from signer.kube.csrs import CsrClient, read_pending_csr
 from signer.kube.decode import Source
 from signer.kube.resources import CLUSTER_ROLE_BINDINGS, CSRS, NODES, SERVICES, Resource
-from signer.kube.transport.client import MAX_WORKLOAD_RESPONSE, MAY_HAVE_CHANGED, ApiClient
+from signer.kube.transport.client import (
+    MAX_WORKLOAD_PAGE,
+    MAX_WORKLOAD_RESPONSE,
+    MAY_HAVE_CHANGED,
+    ApiClient,
+)
 from signer.kube.transport.event_loop import EventLoop
 from signer.kube.transport.kubeconfig import Connection
 from signer.kube.watches.cache import Cache
@@ -68,10 +74,15 @@ class WorkloadCluster(WorkloadCaches):
             connection,
             user_agent=user_agent,
             max_response=MAX_WORKLOAD_RESPONSE,
+            max_page=MAX_WORKLOAD_PAGE,
             cpu=self.cpu,
+            reading=MemoryShare(budgets.reading, key.namespace),
         )
         self.csrs: Cache[Csr] = Cache(
-            "CertificateSigningRequests", budget=budgets.memory, tenant=key.namespace
+            "CertificateSigningRequests",
+            unreadable=UNREADABLE["CertificateSigningRequests"],
+            budget=budgets.memory,
+            tenant=key.namespace,
         )
         self.writer = CsrClient(self._api)
         self.ended = EndedCertificatesClient(self._api)

@@ -48,6 +48,7 @@ class Step(Enum):
     REPORT_CLUSTERS = "report on the Clusters", False
     """It compares the end of a kubeconfig's certificate, which is only shown."""
     REPORT_POLICIES = "status of the policies", False
+    REPORT_UNREADABLE = "report of unreadable objects", False
 
     def __init__(self, title: str, compares_times: bool) -> None:  # noqa: FBT001 # a column
         self.title = title

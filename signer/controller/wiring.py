@@ -3,6 +3,7 @@
 import random
 import secrets
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
@@ -56,6 +57,7 @@ from signer.kube.events import EventRecorder
 from signer.kube.leases import LeaseClient
 from signer.kube.secrets import SecretClient
 from signer.kube.transport.client import ApiClient
+from signer.kube.unreadable import UnreadableObject
 from signer.logs import LogWriter
 from signer.model import ClaimStore, ClusterKey, EndorsementKeyObject
 from signer.platforms.queries import PlatformQueries
@@ -197,9 +199,18 @@ class ControllerParts:
                 opted_in_signers=self.clusters.opted_in_signers,
                 problem=self._problem,
                 credential_expiry=self.clusters.credential_expiry,
+                unreadable=self._unreadable_objects,
             ),
             now=_now,
         )
+
+    def _unreadable_objects(self) -> Iterator[UnreadableObject]:
+        """Yield the objects of all API servers that cannot be read."""
+        for plural, each in self.management.unreadable():
+            yield UnreadableObject(each.key.rpartition("/")[0], "", plural, each)
+        for workload in self.clusters.open_clusters():
+            for plural, each in workload.unreadable():
+                yield UnreadableObject(workload.key.namespace, str(workload.key), plural, each)
 
     def _make_maintenance(self, pool: TaskPool) -> WorkloadMaintenance:
         return WorkloadMaintenance(
@@ -341,6 +352,7 @@ class ControllerParts:
             replicas=lambda: self.replicas.count,
             clock_skew=lambda: self.clock_skew.seconds,
             lost_lines=self._log.lost,
+            unreadable=lambda: self.reports.unreadable.counts,
             failing_kinds=self.management.failing_seconds,
         )
         app = build_app(

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
+from common.errors import ApiServerUnavailable
 from signer.explain.manifests import FilesInvalid, get_str, kind_of
 from signer.inventory.caches import (
     ManagementCaches,
@@ -99,9 +100,10 @@ class OfflineObjects(ManagementCaches):
             return None
         try:
             return read_infrastructure(body)
-        except ValueError:
-            # A watch skips unreadable objects, too.
-            return None
+        except ValueError as error:
+            # For the signer, too, it leaves its namespace undecided.
+            message = f"{reference.kind} {reference.key} cannot be read"
+            raise ApiServerUnavailable(message, detail=str(error)[:500]) from error
 
     def went_back(self, _cluster: ClusterKey) -> None:
         """Return that no claims were lost: the files are what verdicts are replayed from."""

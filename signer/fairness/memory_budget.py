@@ -16,6 +16,7 @@ from operator import attrgetter
 from threading import Lock
 from typing import Any, Final
 
+from common.errors import ApiServerUnavailable
 from signer.fairness.cpu_budget import CpuBudget
 
 PER_TENANT: Final = 128 << 20
@@ -27,7 +28,8 @@ RESERVED: Final = 4 << 20
 READING_PER_TENANT: Final = 64 << 20
 READING_TOTAL: Final = 160 << 20
 READING_RESERVED: Final = 5 << 20
-"""The same for answers and events that are being read: the largest one has 4 MiB."""
+"""The same for answers and events that are being read: a page has 4 MiB at most. A larger object,
+which only a tenant of this cluster can make, is read when the total allows it."""
 
 
 _LEAVES: Final = frozenset({str, bytes, int, bool, datetime, type(None)})
@@ -79,6 +81,18 @@ class MemoryBudget:
             return dict(self._refused)
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryShare:
+    """The share of one tenant."""
+
+    budget: MemoryBudget
+    tenant: str
+
+    def hold(self) -> "HeldBytes":
+        """Return a holder of no bytes."""
+        return HeldBytes(self.budget, self.tenant)
+
+
 @dataclass(slots=True)
 class HeldBytes:
     """Bytes that one holder has of the budget of a tenant; for one thread."""
@@ -95,6 +109,14 @@ class HeldBytes:
             self.budget.release(self.tenant, self.size - size)
         self.size = size
         return True
+
+    def require(self, size: int) -> None:
+        """Hold this many bytes. Raises `ApiServerUnavailable`: the budget does not allow it."""
+        if not self.resize(size):
+            raise ApiServerUnavailable(
+                f"what the API servers of namespace {self.tenant} send at the same time exceeds"
+                " its memory budget"
+            )
 
 
 @dataclass(frozen=True, slots=True)

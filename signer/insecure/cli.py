@@ -18,6 +18,7 @@ from signer.policy.section import parse_duration
 from signer.settings.config import in_cluster_endpoint, load_connection
 from signer.settings.flags import add_version, parse_cluster_key
 from signer.signals import stop_on_signals
+from signer.stacks import enlarge_stacks
 
 PROGRAM: Final = "node-attestation-insecure-signer"
 _EXIT_MISUSED: Final = 2
@@ -33,6 +34,7 @@ _MIN_LIFETIME: Final = timedelta(minutes=10)
 
 def main() -> int:
     """Serve the listed Clusters until a signal ends it, and return the exit status."""
+    enlarge_stacks()
     arguments = build_parser().parse_args()
     problems: list[str] = []
     connection = load_connection(arguments.kubeconfig, in_cluster_endpoint(os.environ), problems)

@@ -38,7 +38,7 @@ from signer.kube.decode import Source
 from signer.kube.pages import list_objects
 from signer.kube.resources import CSRS, NODES
 from signer.kube.secrets import SecretClient
-from signer.kube.transport.client import MAX_WORKLOAD_RESPONSE, ApiClient
+from signer.kube.transport.client import MAX_WORKLOAD_PAGE, MAX_WORKLOAD_RESPONSE, ApiClient
 from signer.model import Cluster, ClusterKey, Csr
 from signer.policy.policy import Policy
 
@@ -141,7 +141,13 @@ class InsecureSigner:
         secret = self._secrets.read(key.namespace, admin_kubeconfig_name(key))
         connection = read_connection(secret, found)
         agent = self._settings.program
-        api = ApiClient(str(key), connection, user_agent=agent, max_response=MAX_WORKLOAD_RESPONSE)
+        api = ApiClient(
+            str(key),
+            connection,
+            user_agent=agent,
+            max_response=MAX_WORKLOAD_RESPONSE,
+            max_page=MAX_WORKLOAD_PAGE,
+        )
         query = {"fieldSelector": f"spec.signerName={INSECURE_SIGNER}"}
         with closing(api):
             for csr in list_objects(

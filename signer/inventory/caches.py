@@ -5,7 +5,7 @@ request.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -18,6 +18,7 @@ from signer.inventory.cluster_api.machine_object import MachineObject, PoolObjec
 from signer.inventory.cluster_api.references import BootstrapObject, InfrastructureObject, Reference
 from signer.inventory.node_labels import NodeLabelFields
 from signer.inventory.node_taints import NodeTaints
+from signer.inventory.unreadable_kinds import UNREADABLE
 from signer.kube.decode import (
     MAX_TEXT,
     Fields,
@@ -30,6 +31,7 @@ from signer.kube.decode import (
     decode,
     texts,
 )
+from signer.kube.unreadable import Unreadable
 from signer.kube.watches.cache import Cache
 from signer.model import AttestedNodeObject, ClusterKey, EndorsementKeyObject, Node, WentBack
 
@@ -49,11 +51,13 @@ class ManagementCaches(ABC):
         """Count every namespaced object in `budget`; without one there is no limit."""
         self.clusters: Cache[ClusterObject] = Cache(
             "Clusters",
+            unreadable=UNREADABLE["Clusters"],
             indexes={"refers": lambda c: [c.infrastructure] if c.infrastructure else []},
             budget=budget,
         )
         self.machines: Cache[MachineObject] = Cache(
             "Machines",
+            unreadable=UNREADABLE["Machines"],
             indexes={
                 "provider ID": lambda m: [(m.cluster, m.provider_id)] if m.provider_id else [],
                 "host name": lambda m: [(m.cluster, name) for name in m.host_names],
@@ -64,14 +68,18 @@ class ManagementCaches(ABC):
         )
         self.pools: Cache[PoolObject] = Cache(
             "MachinePools",
+            unreadable=UNREADABLE["MachinePools"],
             indexes={"provider ID": lambda p: [(p.cluster, i) for i in p.provider_ids]},
             budget=budget,
         )
-        self.bootstraps: Cache[BootstrapObject] = Cache("KubeadmConfigs", budget=budget)
+        self.bootstraps: Cache[BootstrapObject] = Cache(
+            "KubeadmConfigs", unreadable=UNREADABLE["KubeadmConfigs"], budget=budget
+        )
         # The signer and operators write EndorsementKeys. A missing one could free a banned key, so
         # no budget may refuse one.
         self.keys: Cache[EndorsementKeyObject] = Cache(
             "EndorsementKeys",
+            unreadable=UNREADABLE["EndorsementKeys"],
             indexes={
                 "registered": lambda k: {
                     (r.cluster, value)
@@ -87,6 +95,7 @@ class ManagementCaches(ABC):
         )
         self.nodes: Cache[AttestedNodeObject] = Cache(
             "AttestedNodes",
+            unreadable=UNREADABLE["AttestedNodes"],
             indexes={
                 "provider ID": lambda n: [(n.cluster, n.provider_id)],
                 "endorsement key": lambda n: [n.endorsement_key],
@@ -135,6 +144,10 @@ class ManagementCaches(ABC):
         cluster = self.clusters.get(str(node.cluster))
         return exists or (cluster is not None and cluster.paused)
 
+    def unreadable(self) -> Iterator[tuple[str, Unreadable]]:
+        """Yield each object that cannot be read, with the plural of its kind."""
+        return _unreadable(self)
+
     def require_complete(self, namespace: str) -> None:
         """Raise `ApiServerUnavailable` while objects of a namespace exceed its memory budget.
 
@@ -158,11 +171,17 @@ class WorkloadCaches:
         tenant = key.namespace
         self.nodes: Cache[Node] = Cache(
             "Nodes",
+            unreadable=UNREADABLE["Nodes"],
             indexes={"provider ID": lambda n: [n.provider_id] if n.provider_id else []},
             budget=budget,
             tenant=tenant,
         )
-        self.bindings: Cache[str] = Cache("ClusterRoleBindings", budget=budget, tenant=tenant)
+        self.bindings: Cache[str] = Cache(
+            "ClusterRoleBindings",
+            unreadable=UNREADABLE["ClusterRoleBindings"],
+            budget=budget,
+            tenant=tenant,
+        )
         self.hosts: Cache[HostName] = Cache(
             "the kubernetes service's addresses", budget=budget, tenant=tenant
         )
@@ -178,9 +197,19 @@ class WorkloadCaches:
         for cache in (self.nodes, self.bindings, self.hosts):
             cache.require_complete(self.key.namespace)
 
+    def unreadable(self) -> Iterator[tuple[str, Unreadable]]:
+        """Yield each object that cannot be read, with the plural of its kind."""
+        return _unreadable(self)
+
     def control_plane(self) -> frozenset[HostName]:
         """Return the names and addresses of its API server."""
         return frozenset(self.hosts.all()) | ({self._server} if self._server else frozenset())
+
+
+def _unreadable(owner: object) -> Iterator[tuple[str, Unreadable]]:
+    for cache in vars(owner).values():
+        if isinstance(cache, Cache):
+            yield from ((cache.plural, each) for each in cache.unreadable)
 
 
 class _NodeSpec(NodeTaints):

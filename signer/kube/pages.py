@@ -2,14 +2,17 @@
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from types import MappingProxyType
 from typing import Annotated, Final, Protocol, TypeVar
 
 import msgspec
 
 from common.errors import ApiServerUnavailable
-from signer.kube.decode import Fields, MaybeText, Source, object_key, read_as
+from signer.kube.decode import Fields, MaybeText, Source, decode
+from signer.kube.scan import elements, members
 from signer.kube.transport.client import Expired, PageTooLarge, Response
+from signer.kube.unreadable import Unreadable, describe_unreadable
 
 V = TypeVar("V")
 
@@ -51,6 +54,26 @@ class Page(Fields):
 
     metadata: ListMeta = msgspec.field(default_factory=ListMeta)
     items: Annotated[list[msgspec.Raw], msgspec.Meta(max_length=_MAX_ITEMS)] | None = None
+
+
+def read_page(content: Source) -> Page:
+    """Return a page, also one that the decoder refuses for an object in it; raises `ValueError`.
+
+    That object is an item like the others: whoever reads the items finds out which one it is.
+    """
+    try:
+        return decode(content, Page)
+    except ValueError:
+        if not isinstance(content, bytes):
+            raise
+        parts = members(content)
+        items = list(islice(elements(parts.get("items", b"[]")), _MAX_ITEMS + 1))
+        if len(items) > _MAX_ITEMS:
+            raise
+        return Page(
+            metadata=decode(parts.get("metadata", b"{}"), ListMeta),
+            items=[msgspec.Raw(item) for item in items],
+        )
 
 
 class Pager:
@@ -95,7 +118,7 @@ class Pager:
         Raises `ApiServerUnavailable` when it cannot be read, and when it is empty although the list
         continues: a list of such pages would have no end, and no limit on objects would notice.
         """
-        page = response.read(read_as(Page))
+        page = response.read(read_page)
         self._continue = page.metadata.continue_ or None
         if self._continue is not None and not page.items:
             raise ApiServerUnavailable("the API server's list continues after an empty page")
@@ -121,7 +144,7 @@ def list_pages(
             yield pager.read(response)
 
 
-def list_objects(  # noqa: PLR0913 - the last three are options
+def list_objects(  # noqa: PLR0913 - the last four are options
     reader: PageReader,
     path: str,
     read: Callable[[Source], V | None],
@@ -129,12 +152,14 @@ def list_objects(  # noqa: PLR0913 - the last three are options
     query: Mapping[str, str] = _NO_QUERY,
     page_size: int = _PAGE_SIZE,
     max_objects: int | None = None,
+    left_out: list[Unreadable] | None = None,
 ) -> Iterator[V]:
     """Yield the value of each object of a list; leave out objects whose value is `None`.
 
-    Raises `ApiServerUnavailable`, also when the server can no longer continue the list, when an
-    object cannot be read, and when there are too many: a part of a list could lack the object that
-    decides. All callers try again later.
+    An object that cannot be read is added to `left_out`. Without that it raises
+    `ApiServerUnavailable`, as when the server can no longer continue the list, and when there are
+    too many objects: a part of a list could lack the object that decides. All callers try again
+    later.
     """
     count, limit = 0, max_objects or _MAX_OBJECTS
     try:
@@ -143,23 +168,19 @@ def list_objects(  # noqa: PLR0913 - the last three are options
                 count += 1
                 if count > limit:
                     raise ApiServerUnavailable(f"the list {path} has over {limit} objects")
-                value = _read_item(item, path, read)
+                try:
+                    value = read(item)
+                except ValueError as error:
+                    found = describe_unreadable(item, error)
+                    if left_out is None:
+                        raise _unreadable(path, found) from error
+                    left_out.append(found)
+                    continue
                 if value is not None:
                     yield value
     except Expired as error:
         raise ApiServerUnavailable(f"the list {path} changed while it was read") from error
 
 
-def _read_item(item: Source, path: str, read: Callable[[Source], V]) -> V:
-    try:
-        return read(item)
-    except ValueError as error:
-        detail = f"{_name_of(item)}: {error}"[:500]
-        raise ApiServerUnavailable(f"an object of {path} cannot be read", detail=detail) from error
-
-
-def _name_of(item: Source) -> str:
-    try:
-        return object_key(item)
-    except ValueError:
-        return "(without a name)"
+def _unreadable(path: str, found: Unreadable) -> ApiServerUnavailable:
+    return ApiServerUnavailable(f"an object of {path} cannot be read", detail=str(found)[:500])

@@ -17,6 +17,7 @@ from common.errors import AttestationError
 from signer.operator_cli.command_parser import parse_arguments
 from signer.operator_cli.completion import KUBECTL_COMPLETE, complete, complete_for_kubectl
 from signer.operator_cli.errors import EXIT_MISUSED, EXIT_UNDECIDED, CommandError, ServerUnavailable
+from signer.stacks import enlarge_stacks
 
 if TYPE_CHECKING:
     from signer.operator_cli.session import Session
@@ -36,6 +37,7 @@ _ROOMS: Final = {
 
 def main() -> int:
     """Run one command, or complete one for kubectl, and return the exit status."""
+    enlarge_stacks()
     program = Path(sys.argv[0]).name
     if program == KUBECTL_COMPLETE:
         return complete_for_kubectl(sys.argv[1:])

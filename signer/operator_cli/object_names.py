@@ -63,21 +63,23 @@ def waiting_machines(api: ManagementApi, _: Namespace) -> Iterable[str]:
 
     The keys are left out: an operator has to take the key from the machine, not from an offer.
     """
-    return map(_full_name, api.list_objects(KEY_REQUESTS.collection_path()))
+    return map(_full_name, api.list_objects(KEY_REQUESTS.collection_path(), left_out=[]))
 
 
 def keys(api: ManagementApi, _: Namespace) -> Iterable[str]:
     """Yield the recorded keys, and the nodes of claims as `NAMESPACE/CLUSTER/NODE`."""
-    for body in api.list_objects(ENDORSEMENT_KEYS.collection_path()):
+    for body in api.list_objects(ENDORSEMENT_KEYS.collection_path(), left_out=[]):
         yield body["metadata"]["name"]
-    for body in api.list_objects(ATTESTED_NODES.collection_path()):
+    for body in api.list_objects(ATTESTED_NODES.collection_path(), left_out=[]):
         spec = body["spec"]
         yield f"{body['metadata']['namespace']}/{spec['clusterName']}/{spec['nodeName']}"
 
 
 def _bodies(api: ManagementApi, kind: Kind, namespace: str = "") -> Sequence[Body]:
     resource = find_resource(api, kind)
-    return [] if resource is None else api.list_objects(resource.collection_path(namespace))
+    if resource is None:
+        return []
+    return api.list_objects(resource.collection_path(namespace), left_out=[])
 
 
 def _is_plain_word(name: str) -> bool:

@@ -9,6 +9,7 @@ from functools import cached_property
 from threading import Event, Thread
 from typing import Final, TextIO
 
+from signer.kube.unreadable import Unreadable
 from signer.operator_cli.errors import EXIT_OK, EXIT_UNDECIDED, CommandError, Rejected
 from signer.operator_cli.management.api import ManagementApi
 from signer.operator_cli.management.snapshot import Selection, Snapshot, take_snapshot
@@ -74,8 +75,7 @@ class Session:
                 f"Cluster {cluster} does not exist",
                 hint="run the command `clusters` for their names",
             )
-        for problem in snapshot.unreadable:
-            self.warn(f"left out: {problem}")
+        self.warn_left_out(snapshot.unreadable)
         return snapshot
 
     def show_list(
@@ -128,6 +128,11 @@ class Session:
     def warn(self, message: str) -> None:
         """Print a line on stderr."""
         self.stderr.write(f"warning: {printable(message)}\n")
+
+    def warn_left_out(self, objects: Sequence[Unreadable]) -> None:
+        """Warn of each object that a command leaves out, since it cannot be read."""
+        for each in objects:
+            self.warn(f"left out: {each}")
 
     def warn_unreachable(self, failures: Sequence[str]) -> int:
         """Warn of each workload cluster that could not be read; return the exit status."""

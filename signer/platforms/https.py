@@ -105,10 +105,10 @@ def send(  # noqa: PLR0913 - the parts of a request, and its limits
     target = (address.path or "/") + (f"?{address.query}" if address.query else "")
     request = HttpRequest(method=method, target=target, headers=headers, body=body)
     limit = CONNECT_SECONDS + seconds
-    pool = ConnectionPool(server, None, max_content=max_content, answer_seconds=limit)
+    pool = ConnectionPool(server, None, None, answer_seconds=limit)
     try:
         with closing(pool):
-            return pool.exchange(request)
+            return pool.exchange(request, max_content)
     except h11.LocalProtocolError as error:
         # Its text may have the credential.
         raise PlatformQueryFailed("a header of the query is invalid") from error

@@ -33,7 +33,7 @@ class FakeClient(ApiClient):
         self.cluster = cluster
         self.name = name
         self.endpoint = copy.copy(_endpoint())
-        self.max_response = MAX_MANAGEMENT_RESPONSE
+        self._max_response = self._max_page = MAX_MANAGEMENT_RESPONSE
         self.cpu = None
 
     def _exchange(self, request: Request) -> tuple[int, bytes]:

@@ -64,6 +64,12 @@ class Client:
         """Merge into the object at a path."""
         return self._request("PATCH", path, body=body, kind=MERGE_PATCH)
 
+    def patch_text(self, path: str, text: bytes) -> None:
+        """Merge JSON into the object at a path, which Python need not be able to decode."""
+        response = self._send("PATCH", path, body=text, kind=MERGE_PATCH)
+        if not response.ok:
+            raise ApiError(response.status_code, response.reason, response.text[:500])
+
     def replace(self, path: str, body: Mapping[str, Any]) -> Object:
         """Replace the object at a path."""
         return self._request("PUT", path, body=body)
@@ -106,7 +112,7 @@ class Client:
         method: str,
         path: str,
         *,
-        body: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | bytes | None = None,
         kind: str = "application/json",
         query: Mapping[str, str] | None = None,
     ) -> requests.Response:
@@ -123,7 +129,7 @@ class Client:
                 method,
                 self.server + path,
                 params=query,
-                data=None if body is None else json.dumps(body),
+                data=body if body is None or isinstance(body, bytes) else json.dumps(body),
                 headers=headers,
                 cert=pair,
                 verify=str(self.authority),

@@ -3,7 +3,6 @@
 import base64
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,6 @@ import pytest
 
 from common.names import PENDING_REASON_ANNOTATION
 from common.requests.csr import encode_request
-from signer.inventory.custom_resources.claim_objects import encode_attested_node
-from signer.model import ClusterKey
-from tests.builders.attested_nodes import attested_node
 from tests.fakes.api_server import api_server
 from tests.harness import kubeconfig
 from tests.harness.client import ApiError, Client
@@ -25,6 +21,7 @@ from tests.harness.objects import CORE
 from tests.harness.process import wait_until
 from tests.harness.signer import OPT_IN, Signer
 from tests.integration import csrs
+from tests.integration.claim_bodies import REQUESTS, claim_body, request_body
 from tests.integration.operator_calls import Operator, cluster_of
 from tests.integration.plain_requests import csr
 from tests.integration.scripted_node import Script
@@ -34,7 +31,6 @@ pytestmark = pytest.mark.usefixtures("signer")
 RBAC_GROUP = "rbac.authorization.k8s.io"
 RBAC = f"/apis/{RBAC_GROUP}/v1"
 REFUSED = r"^403 .*only the attestation signer and the operators .* may write"
-REQUESTS = "/apis/attestation.cluster.x-k8s.io/v1alpha1/namespaces/{}/endorsementkeyrequests"
 EDITOR = "editor"
 SETTINGS = "attestation.cluster.x-k8s.io/signer-settings"
 """The label of a replica's Lease."""
@@ -63,35 +59,6 @@ def editor(fleet: Fleet) -> Iterator[Client]:
 def nodes_path(tenant: WorkloadTenant) -> str:
     """Return the path of a tenant's AttestedNodes."""
     return csrs.ATTESTED_NODES.format(tenant.namespace)
-
-
-def claim_body(tenant: WorkloadTenant, node_name: str, key: str) -> dict[str, Any]:
-    """Return an AttestedNode that names a key."""
-    cluster = ClusterKey(namespace=tenant.namespace, name=tenant.name)
-    node = attested_node(cluster, node_name, key=key, last_attested=datetime.now(UTC))
-    return encode_attested_node(node, "")
-
-
-def request_body(name: str) -> dict[str, Any]:
-    """Return an EndorsementKeyRequest as a tenant could forge it: its certificate is trusted."""
-    offered = {
-        "sha256": "ab" * 32,
-        "nodeName": name,
-        "requester": "system:bootstrap:abcdef",
-        "firstSeen": "2026-11-22T00:00:00Z",
-        "certificate": {"status": "Trusted", "manufacturer": "IFX"},
-    }
-    return {
-        "apiVersion": "attestation.cluster.x-k8s.io/v1alpha1",
-        "kind": "EndorsementKeyRequest",
-        "metadata": {"name": name},
-        "spec": {
-            "clusterName": "workload",
-            "machineUID": "u",
-            "providerID": "test://1",
-            "keys": [offered],
-        },
-    }
 
 
 def key_of(node: Node) -> str:

@@ -93,6 +93,7 @@ class BindingRemoval:
             if seen is None:
                 return None
             workload.nodes.require_complete(key.namespace)
+            workload.nodes.require_readable()
             self._management.require_complete(key.namespace)
             inventory = CachedInventory(self._management, workload)
             names = find_unattested(workload.nodes.all(), inventory, seen, self._now())

@@ -2,13 +2,16 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final
 
+from common.errors import ApiServerUnavailable
 from signer.claims.ended_entry import EndedEntry, NameClaims, next_entry
 from signer.clusters.management_cluster import ManagementCluster
 from signer.clusters.workload_cluster import WorkloadCluster
+from signer.errors import AttestedNodeUnreadable
 from signer.inventory.custom_resources.claim_store import KubeClaimStore
 from signer.inventory.ended_certificates import EndedCertificates
 from signer.model import Ban, ClusterKey, EndorsementKeyObject, LiftedBan
@@ -60,21 +63,38 @@ class _Round:
         self._now = now
         self._nodes = {n.node_name: n for n in management.nodes.all() if n.cluster == cluster}
         self._banned: dict[str, list[EndorsementKeyObject]] = defaultdict(list)
-        for key in management.keys.by_index("banned", True):  # noqa: FBT003 # its only value
-            for name in _names(key, cluster):
-                self._banned[name].append(key)
+        # While a key cannot be read, those that AttestedNodes name still count.
+        with suppress(ApiServerUnavailable):
+            for key in management.keys.by_index("banned", True):  # noqa: FBT003 # its only value
+                for name in _names(key, cluster):
+                    self._banned[name].append(key)
 
     def changes(self, listed: EndedCertificates) -> Iterator[tuple[str, EndedEntry | None]]:
         """Yield what entries must become: first bans, then what is new, then the others."""
         names = dict.fromkeys((*self._banned, *self._nodes, *listed.names))
         for name in names:
             entry = listed.entry(name)
-            following = self._next(entry, self._cached(name), self._lifted(entry))
-            if following != entry and entry is not None:
-                claims = self._live(name)
-                following = self._next(entry, claims, self._lifted(entry, live=True))
+            following = self._following(name, entry)
             if following != entry:
                 yield name, following
+
+    def _following(self, name: str, entry: EndedEntry | None) -> EndedEntry | None:
+        """Return what follows an entry. What cannot be read changes nothing.
+
+        A cache may be old, and may lack a claim. So only a new entry for a node with a claim comes
+        from the caches alone.
+        """
+        try:
+            claims = self._cached(name)
+            following = self._next(entry, claims, self._lifted(entry))
+        except ApiServerUnavailable:
+            return entry
+        if following == entry or (entry is None and claims.node is not None):
+            return following
+        try:
+            return self._next(entry, self._live(name), self._lifted(entry, live=True))
+        except AttestedNodeUnreadable:
+            return entry
 
     def _next(
         self, entry: EndedEntry | None, claims: NameClaims, lifted: LiftedBan | None

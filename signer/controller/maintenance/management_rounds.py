@@ -121,8 +121,10 @@ class Cleanup:
         return self._serves(key) and CLIENT_SIGNER not in client_signers(cluster, named)
 
     def _is_absent(self, cluster: ClusterKey) -> bool:
-        """Return whether a Cluster of this replica is not in the caches."""
-        return self._serves(cluster) and self._management.clusters.get(str(cluster)) is None
+        """Return whether a Cluster of this replica does not exist."""
+        clusters = self._management.clusters
+        is_unknown = clusters.get(str(cluster)) is None
+        return self._serves(cluster) and is_unknown and clusters.is_complete_for(cluster.namespace)
 
     def _is_claimed(self, key: EndorsementKeyObject, holder: KeyHolder) -> bool:
         """Return whether an AttestedNode in the caches, in the namespace of the holder, names it.

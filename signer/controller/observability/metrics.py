@@ -97,6 +97,7 @@ def build_registry(  # noqa: PLR0913 - the sources of all metrics
     replicas: Callable[[], int] = int,
     clock_skew: Callable[[], float] = float,
     lost_lines: Callable[[], Mapping[str, int]] = dict,
+    unreadable: Callable[[], Mapping[tuple[str, str, str], int]] = dict,
     failing_kinds: Callable[[], Mapping[str, float]] = dict,
 ) -> CollectorRegistry:
     """Return the registry of all metrics of the signer, without those of the Python process."""
@@ -114,6 +115,7 @@ def build_registry(  # noqa: PLR0913 - the sources of all metrics
         partial(collect_clusters, clusters),
         partial(collect_nodes, nodes),
         partial(_lost_lines, lost_lines),
+        partial(_unreadable, unreadable),
         partial(_failing_kinds, failing_kinds),
     ):
         registry.register(_Collected(collect))
@@ -265,6 +267,18 @@ def _replica(
         "By how much the clock of this machine is ahead of the management API server's.",
         value=clock_skew(),
     )
+
+
+def _unreadable(counts: Callable[[], Mapping[tuple[str, str, str], int]]) -> Iterator[Metric]:
+    """Yield how many objects cannot be read, where they are most."""
+    objects = GaugeMetricFamily(
+        f"{_PREFIX}_unreadable_objects",
+        "Objects of a namespace, or of a Cluster's workload cluster, that cannot be read.",
+        labels=("namespace", "cluster", "objects"),
+    )
+    for labels, count in nlargest(_MAX_TENANTS, counts().items(), key=lambda pair: pair[1]):
+        objects.add_metric(labels, count)
+    yield objects
 
 
 def _lost_lines(lost: Callable[[], Mapping[str, int]]) -> Iterator[Metric]:

@@ -5,7 +5,9 @@ KubeletAttestationPolicies of the management cluster.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
+from common.errors import ApiServerUnavailable
 from signer.clusters.management_cluster import ManagementCluster
 from signer.controller.policies.active import ActivePolicies
 from signer.controller.policies.file_reader import PolicyFile
@@ -30,8 +32,10 @@ class PolicySync:
         if self._file is not None:
             changed = self._file.reload()
         else:
-            cache = self._management.policies
-            changed = cache.has_synced and self._objects.sync(cache.all())
+            changed = False
+            # An object that cannot be read may be for any Cluster: all stays as it is.
+            with suppress(ApiServerUnavailable):
+                changed = self._objects.sync(self._management.policies.all())
         return self.active.reload_bundles() or changed
 
     def states(self) -> Sequence[tuple[PolicyObject, PolicyState]]:
@@ -58,4 +62,7 @@ class PolicySync:
 
     def _labels_of(self, key: ClusterKey) -> Mapping[str, str]:
         cluster = self._management.clusters.get(str(key))
-        return {} if cluster is None else cluster.labels
+        if cluster is None:
+            self._management.clusters.require_complete(key.namespace)
+            return {}
+        return cluster.labels

@@ -5,7 +5,7 @@ Cluster that is not served only when its nodes do not join.
 """
 
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,11 +19,13 @@ from signer.controller.reports.cluster_state import (
     TRANSIENT,
     ClusterReport,
     add_expiry,
+    add_unreadable,
     report_cluster,
 )
 from signer.fairness.outbox import BATCH_SIZE, Outbox
 from signer.inventory.cluster_api.cluster import ClusterObject, cluster_reference
 from signer.kube.events import EventRecorder
+from signer.kube.unreadable import UnreadableObject
 from signer.model import ClusterKey
 
 _logger = logging.getLogger(__name__)
@@ -48,6 +50,8 @@ class Connections:
     """Why an opted-in Cluster is not served, `None` if it is."""
     credential_expiry: Callable[[ClusterKey], datetime | None]
     """When the certificate of the connection expires, `None` if it has none."""
+    unreadable: Callable[[], Iterable[UnreadableObject]] = tuple
+    """The objects of all API servers that cannot be read."""
 
 
 @dataclass(slots=True)
@@ -96,6 +100,9 @@ class ClusterReporter:
         policies = self._policies.policies
         reports: list[ClusterReport] = []
         others: list[ClusterReport] = []
+        unreadable: dict[str, list[UnreadableObject]] = defaultdict(list)
+        for each in self._connections.unreadable():
+            unreadable[each.cluster].append(each)
         for cluster in clusters:
             try:
                 signers = self._connections.opted_in_signers(cluster)
@@ -107,7 +114,8 @@ class ClusterReporter:
             if report is not None:
                 if is_own:
                     expiry = self._connections.credential_expiry(cluster.key)
-                    reports.append(add_expiry(report, expiry, self._now()))
+                    report = add_expiry(report, expiry, self._now())
+                    reports.append(add_unreadable(report, unreadable[str(cluster.key)]))
                 else:
                     others.append(report)
         self.own, self.others = reports, others

@@ -24,6 +24,8 @@ from signer.fairness.turns import in_turn
 from signer.inventory.cluster_api.cluster import CLIENT_SIGNER_ANNOTATION, ClusterObject
 from signer.inventory.custom_resources.policy_object import SERVED
 from signer.inventory.replica_records.replica_leases import encode_states
+from signer.inventory.unreadable_kinds import CLUSTER_MESSAGE
+from signer.kube.unreadable import UnreadableObject
 from signer.model import ClusterKey
 from signer.policy.policy import PolicySet, RefusedPolicy
 
@@ -148,6 +150,17 @@ def report_cluster(
         message=message,
         reachable=reachable,
     )
+
+
+def add_unreadable(report: ClusterReport, objects: Sequence[UnreadableObject]) -> ClusterReport:
+    """Return a report with the objects of the workload cluster that cannot be read."""
+    if not objects or report.message:
+        return report
+    first = min(objects, key=lambda each: (each.plural, each.unreadable.key))
+    named = f"{first.plural}: {first.unreadable.key} ({first.unreadable.problem})"
+    more = f", and {len(objects) - 1} more" if len(objects) > 1 else ""
+    message = f"{CLUSTER_MESSAGE} {named}{more}: correct or delete them"
+    return replace(report, message=message)
 
 
 def add_expiry(report: ClusterReport, expiry: datetime | None, now: datetime) -> ClusterReport:

@@ -148,9 +148,12 @@ class KeyRequests:
         """Yield requests whose Machine is gone, has a registered key, or has attested."""
         management = self._management
         for request in management.key_requests.all():
-            if not self._serves(request.cluster):
+            namespace = request.cluster.namespace
+            if not self._serves(request.cluster) or not management.machines.is_complete_for(
+                namespace
+            ):
                 continue
-            machine = management.machines.get(f"{request.cluster.namespace}/{request.name}")
+            machine = management.machines.get(f"{namespace}/{request.name}")
             if (
                 machine is None
                 or machine.uid != request.machine_uid

@@ -20,6 +20,7 @@ from signer.controller.reports.key_request_writer import KeyRequests
 from signer.controller.reports.machine_reports import MachineReports
 from signer.controller.reports.policy_status import PolicyStatuses
 from signer.controller.reports.refusal_writer import RefusalWriter
+from signer.controller.reports.unreadable_objects import UnreadableReporter
 from signer.controller.steps import Step, Steps
 from signer.inventory.cluster_api.machine_status import MachineStatusClient
 from signer.inventory.custom_resources.claim_store import KubeClaimStore
@@ -53,6 +54,9 @@ class Reports:
             now=now,
             monotonic=time.monotonic,
         )
+        self.unreadable = UnreadableReporter(
+            connections.unreadable, EventRecorder(api), now=now, monotonic=time.monotonic
+        )
         self.machines = MachineReports(MachineStatusClient(api), now=now, monotonic=time.monotonic)
         self.refusals = RefusalWriter(KubeClaimStore(api), monotonic=time.monotonic)
         self.nodes: CountsByCluster = {}
@@ -78,6 +82,7 @@ class Reports:
                 self._derive_at = time.monotonic() + _DERIVE_SECONDS
                 run(Step.REPORT_ATTESTED_NODES, self._enqueue_conditions)
         run(Step.WRITE_MACHINES, self.machines.flush)
+        run(Step.REPORT_UNREADABLE, self.unreadable.update)
         if management.has_synced() and management.key_requests.has_synced:
             run(Step.SYNC_KEY_REQUESTS, self.key_requests.sync)
         if management.clusters.has_synced and self._policies.active.bundles is not None:

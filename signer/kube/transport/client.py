@@ -17,19 +17,23 @@ import h11
 
 from common.errors import ApiServerUnavailable
 from signer.fairness.cpu_budget import CpuShare
+from signer.fairness.memory_budget import MemoryShare
 from signer.kube.decode import Json, Source
 from signer.kube.transport.connection_pool import ConnectionPool, ContentTooLarge
 from signer.kube.transport.endpoint import ANSWER_SECONDS, Endpoint, invalid_request, unreachable
 from signer.kube.transport.http_messages import HttpRequest
 from signer.kube.transport.kubeconfig import Connection
+from signer.kube.transport.tls import ContentTooSlow
 
 V = TypeVar("V")
 
 MAX_MANAGEMENT_RESPONSE: Final = 16 << 20
 """Bytes of one answer of the management cluster: ten objects of etcd's 1.5 MiB."""
-MAX_WORKLOAD_RESPONSE: Final = 4 << 20
-"""Bytes of one answer of a workload cluster: one object of etcd's 1.5 MiB, its base64 and escapes.
-Reading a longer list takes more pages."""
+MAX_WORKLOAD_RESPONSE: Final = (9 << 20) + (64 << 10)
+"""Bytes of one answer of a workload cluster: one object of etcd's 1.5 MiB. That is
+protobuf: an escape in JSON has six bytes."""
+MAX_WORKLOAD_PAGE: Final = 4 << 20
+"""Bytes of one page of several objects. Reading a longer list takes more pages."""
 MAY_BE_ABSENT: Final = frozenset({HTTPStatus.OK, HTTPStatus.NOT_FOUND})
 """Statuses for an object that may not exist."""
 MAY_EXIST: Final = frozenset({HTTPStatus.CREATED, HTTPStatus.CONFLICT})
@@ -51,7 +55,7 @@ class Expired(Exception):
 
 
 class PageTooLarge(Exception):
-    """A page of a list exceeds the size limit: ask for a smaller one."""
+    """A page of a list exceeds the limit of size, or of time: ask for a smaller one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +93,11 @@ class Request:
     media: str = "application/json"
 
 
+def asks_for_several(query: Mapping[str, str]) -> bool:
+    """Return whether the answer is a page of several objects, so that a smaller one can be read."""
+    return query.get("limit", "1") != "1"
+
+
 def is_outage(error: ApiServerUnavailable) -> bool:
     """Return whether the API server may be away: no answer came, or one of status 5xx."""
     return error.status == 0 or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
@@ -97,26 +106,30 @@ def is_outage(error: ApiServerUnavailable) -> bool:
 class ApiClient:
     """One API server, for any number of threads."""
 
-    def __init__(  # noqa: PLR0913 - the last four are options
+    def __init__(  # noqa: PLR0913 - the last six are options
         self,
         name: str,
         connection: Connection,
         *,
         user_agent: str,
         max_response: int = MAX_MANAGEMENT_RESPONSE,
+        max_page: int | None = None,
         cpu: CpuShare | None = None,
+        reading: MemoryShare | None = None,
         observe_date: DateObserver | None = None,
         answer_seconds: float | None = None,
     ) -> None:
         """Log the cluster as `name`; read at most `max_response` bytes of an answer.
 
+        A page of several objects may have `max_page` bytes. What is being read counts in `reading`.
         A call may take `answer_seconds`, by default `ANSWER_SECONDS`. `cpu` limits the CPU time
         of reading answers; without it there is no limit. `observe_date` is called with the time
         that the API server wrote into each answer.
         """
         self.name = name
         self.endpoint = Endpoint(connection, user_agent=user_agent)
-        self.max_response = max_response
+        self._max_response = max_response
+        self._max_page = max_page or max_response
         self.cpu = cpu
         self._observe_date = observe_date
         self.succeeded_at = time.monotonic()
@@ -124,7 +137,7 @@ class ApiClient:
         self._connections = ConnectionPool(
             self.endpoint,
             cpu,
-            max_content=max_response,
+            reading,
             answer_seconds=answer_seconds or ANSWER_SECONDS,
         )
 
@@ -142,6 +155,10 @@ class ApiClient:
         """Read one object, `None` if it does not exist."""
         response = self.get(path, accepted=MAY_BE_ABSENT)
         return response if response.succeeded else None
+
+    def max_answer(self, query: Mapping[str, str]) -> int:
+        """Return how many bytes an answer may have: one object, or a page of several."""
+        return self._max_page if asks_for_several(query) else self._max_response
 
     def get_page(self, path: str, query: Mapping[str, str]) -> Response:
         """Read one page of a list.
@@ -214,7 +231,7 @@ class ApiClient:
         return Response(status=status, content=content)
 
     def _exchange(self, request: Request) -> tuple[int, bytes]:
-        """Send a request and read its whole answer."""
+        """Send a request and read its whole answer. Raises `PageTooLarge`."""
         headers = self.endpoint.headers()
         if request.body is not None:
             headers["Content-Type"] = request.media
@@ -226,12 +243,15 @@ class ApiClient:
         )
         sent = datetime.now(UTC)
         try:
-            status, content, received = self._connections.exchange(http_request)
+            max_content = self.max_answer(request.query)
+            status, content, received = self._connections.exchange(http_request, max_content)
         except ContentTooLarge as error:
             raise PageTooLarge from error
         except h11.LocalProtocolError as error:
             raise invalid_request() from error
         except (OSError, h11.RemoteProtocolError, ValueError) as error:
+            if isinstance(error, ContentTooSlow) and asks_for_several(request.query):
+                raise PageTooLarge from error
             raise unreachable(error) from error
         if self._observe_date is not None:
             self._observe_date(received.get(b"date", b""), sent, datetime.now(UTC))

@@ -16,9 +16,10 @@ from typing import Final, Protocol
 import h11
 
 from signer.fairness.cpu_budget import CpuShare
+from signer.fairness.memory_budget import HeldBytes, MemoryShare
 from signer.kube.transport.endpoint import CONNECT_SECONDS, MAX_ADDRESSES, SOCKET_OPTIONS
 from signer.kube.transport.http_messages import PIECE, HttpAnswer, HttpMessages, HttpRequest
-from signer.kube.transport.tls import DeadlineExceeded
+from signer.kube.transport.tls import ContentTooSlow, DeadlineExceeded
 
 _MAX_IDLE_CONNECTIONS: Final = 64
 """Workers send requests to the management cluster at the same time."""
@@ -51,36 +52,40 @@ class ConnectionPool:
         self,
         server: Server,
         cpu: CpuShare | None,
+        reading: MemoryShare | None,
         *,
-        max_content: int,
         answer_seconds: float,
     ) -> None:
-        """Read at most `max_content` bytes of an answer.
+        """Limit the CPU time of reading by `cpu`, and the bytes that are being read by `reading`.
 
         To connect, to send the request and to read the answer may take `answer_seconds` together.
-        `cpu` limits the CPU time of reading.
         """
         self._server = server
         self._cpu = cpu
-        self._max_content = max_content
+        self._reading = reading
         self._answer_seconds = answer_seconds
         self._lock = Lock()
         self._idle: list[_Connection] = []
         self._used_at = time.monotonic()
         self._closed = False
 
-    def exchange(self, request: HttpRequest) -> HttpAnswer:
+    def exchange(self, request: HttpRequest, max_content: int) -> HttpAnswer:
         """Send a request; return the answer. A redirect is an answer.
 
-        Raises `OSError`, `h11.ProtocolError` or `ContentTooLarge`.
+        Raises `OSError`, `h11.ProtocolError`, `ContentTooLarge`, and `ApiServerUnavailable`: the
+        tenant reads too much at the same time.
         """
         until = time.monotonic() + self._answer_seconds
         connection = self._take() or _Connection(self._server, self._cpu, until)
+        held = None if self._reading is None else self._reading.hold()
         try:
-            answer = connection.exchange(request, self._max_content, until)
+            answer = connection.exchange(request, max_content, until, held)
         except BaseException:
             connection.close()
             raise
+        finally:
+            if held is not None:
+                held.resize(0)
         self._give_back(connection)
         return answer
 
@@ -141,7 +146,9 @@ class _Connection:
         self._readable = select.poll()
         self._readable.register(self._socket, select.POLLIN)
 
-    def exchange(self, request: HttpRequest, max_content: int, until: float) -> HttpAnswer:
+    def exchange(
+        self, request: HttpRequest, max_content: int, until: float, held: HeldBytes | None
+    ) -> HttpAnswer:
         """Send a request; return the answer."""
         data = memoryview(self._messages.encode(request))
         while data:
@@ -149,13 +156,20 @@ class _Connection:
             data = data[self._socket.send(data) :]
         status, content, headers = 0, bytearray(), dict[bytes, bytes]()
         while True:
-            event = self._next_event(until)
+            try:
+                event = self._next_event(until)
+            except TimeoutError as error:
+                if not content:
+                    raise
+                raise ContentTooSlow(*error.args) from error
             if isinstance(event, h11.Response):
                 status, headers = event.status_code, dict(event.headers)
             elif isinstance(event, h11.Data):
                 content += event.data
                 if len(content) > max_content:
                     raise ContentTooLarge
+                if held is not None:
+                    held.require(len(content))
             elif isinstance(event, h11.EndOfMessage):
                 return HttpAnswer(status, bytes(content), headers)
 

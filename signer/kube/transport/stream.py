@@ -16,7 +16,14 @@ import h11
 
 from common.errors import ApiServerUnavailable
 from signer.fairness.memory_budget import HeldBytes, MemoryBudget
-from signer.kube.transport.client import ApiClient, Expired, PageTooLarge, Response
+from signer.kube.transport.client import (
+    MAX_WORKLOAD_RESPONSE,
+    ApiClient,
+    Expired,
+    PageTooLarge,
+    Response,
+    asks_for_several,
+)
 from signer.kube.transport.endpoint import (
     ANSWER_SECONDS,
     CONNECT_SECONDS,
@@ -27,11 +34,12 @@ from signer.kube.transport.endpoint import (
 )
 from signer.kube.transport.event_loop import EventLoop
 from signer.kube.transport.http_connection import HttpConnection, SilenceExceeded
+from signer.kube.transport.tls import ContentTooSlow
 
 T = TypeVar("T")
 
-_MAX_EVENT: Final = 4 << 20
-"""Bytes of one watch event: one object of etcd's 1.5 MiB, its base64 and escapes."""
+_MAX_EVENT: Final = MAX_WORKLOAD_RESPONSE
+"""Bytes of one watch event: it has one object."""
 _SILENCE_SECONDS: Final = 100.0
 """For the next byte of a watch. Bookmarks come about each minute; after a longer silence the server
 hangs, or the watch can be started again at little cost."""
@@ -59,7 +67,7 @@ class ApiStream:
         """
         self.name = api.name
         self._endpoint = api.endpoint
-        self._max_response = api.max_response
+        self._max_answer = api.max_answer
         self._cpu = api.cpu
         self._caller = caller
         self._tenant = tenant
@@ -75,7 +83,14 @@ class ApiStream:
         with self._closing_on_failure():
             connection = await self._prepare(whole=ANSWER_SECONDS, silence=ANSWER_SECONDS)
             await self._request(connection, path, query)
-            return Response(status=HTTPStatus.OK, content=await self._content(connection))
+            try:
+                content = await self._content(connection, self._max_answer(query))
+            except ContentTooSlow as error:
+                if not asks_for_several(query):
+                    raise
+                self.close()
+                raise PageTooLarge from error
+            return Response(status=HTTPStatus.OK, content=content)
 
     async def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         """Yield `b""` when the server accepts the watch, then its events until its end.
@@ -152,19 +167,24 @@ class ApiStream:
         if status == HTTPStatus.OK:
             return
         try:
-            content = await self._content(connection)
+            content = await self._content(connection, self._max_answer({}))
         except PageTooLarge as error:
             raise ApiServerUnavailable("the API server's answer is too large") from error
         raise endpoint.unexpected_status(f"GET {path}", status, content)
 
-    async def _content(self, connection: HttpConnection) -> bytes:
+    async def _content(self, connection: HttpConnection, limit: int) -> bytes:
         content = bytearray()
-        while (chunk := await connection.next_chunk()) is not None:
-            content += chunk
-            if len(content) > self._max_response:
-                raise PageTooLarge
-            self._hold(len(content))
-            del chunk  # not kept while the next one is awaited
+        try:
+            while (chunk := await connection.next_chunk()) is not None:
+                content += chunk
+                if len(content) > limit:
+                    raise PageTooLarge
+                self._hold(len(content))
+                del chunk  # not kept while the next one is awaited
+        except TimeoutError as error:
+            if not content:
+                raise
+            raise ContentTooSlow(*error.args) from error
         return bytes(content)
 
     async def _prepare(self, *, whole: float, silence: float) -> HttpConnection:

@@ -7,6 +7,10 @@ from signer.errors import KubeconfigRefused
 from signer.kube.transport.kubeconfig import ClientCertificate, Connection
 
 
+class ContentTooSlow(TimeoutError):
+    """The content of an answer had begun at the end of its time."""
+
+
 class DeadlineExceeded(TimeoutError):
     """An answer is not whole in time; unlike a silent server, this one may still send bytes."""
 

@@ -16,6 +16,7 @@ from typing import Final, Generic, TypeVar
 
 from common.errors import ApiServerUnavailable
 from signer.fairness.memory_budget import MemoryBudget, deep_size
+from signer.kube.unreadable import Effect, Unreadable
 from signer.kube.watches.index import Index
 
 V = TypeVar("V")
@@ -30,6 +31,9 @@ _ENTRY_BYTES: Final = 200
 """Bytes of an entry in the cache (two mappings) or in one index, without its key and value."""
 
 
+_NEXT_STEP: Final = "correct or delete it"
+
+
 class Cache(Generic[V]):
     """Values by key, for any number of readers and one writer, its reflector."""
 
@@ -40,8 +44,12 @@ class Cache(Generic[V]):
         indexes: Indexes[V] | None = None,
         budget: MemoryBudget | None = None,
         tenant: str | None = None,
+        unreadable: Effect = Effect.NAMESPACE,
     ) -> None:
-        """Count the values for `tenant`, or each for its own namespace where no tenant is given."""
+        """Count the values for `tenant`, or each for its own namespace where no tenant is given.
+
+        `unreadable` says what an object means that cannot be read.
+        """
         self.plural = plural
         self._budget = budget
         self._tenant = tenant
@@ -54,6 +62,9 @@ class Cache(Generic[V]):
         self._incomplete: set[str] = set()
         self._late: set[str] = set()
         """Tenants of whom an object that is not stored yet waits to be read."""
+        self._effect = unreadable
+        self._unreadable: dict[str, dict[str, Unreadable]] = {}
+        """Objects that cannot be read, by tenant and key."""
         self._synced = False
         self._closed = False
         self._failing_since: float | None = None
@@ -100,28 +111,31 @@ class Cache(Generic[V]):
         """Return the value of that key.
 
         Raises `ApiServerUnavailable`, as all reading does, until the collection has been listed,
-        and while it is outdated.
+        while it is outdated, and for an object that cannot be read where its name is undecided.
         """
         with self._lock:
             self.require_synced()
+            found = self._unreadable.get(self.tenant_of(key), {}).get(key)
+            if found is not None and self._effect in {Effect.KIND, Effect.NAME}:
+                self._raise_unreadable({key: found})
             return self._values.get(key)
 
     def all(self) -> Sequence[V]:
         """Return every value."""
         with self._lock:
-            self.require_synced()
+            self._require_all()
             return tuple(self._values.values())
 
     def by_index(self, index: str, key: Hashable) -> Sequence[V]:
         """Return the values that have this key in an index."""
         with self._lock:
-            self.require_synced()
+            self._require_all()
             return tuple(self._values[k] for k in self._indexes[index].get(key))
 
     def index_keys(self, index: str) -> Sequence[Hashable]:
         """Return every key of an index."""
         with self._lock:
-            self.require_synced()
+            self._require_all()
             return self._indexes[index].index_keys()
 
     def tenant_of(self, key: str) -> str:
@@ -138,7 +152,26 @@ class Cache(Generic[V]):
     def is_complete(self) -> bool:
         """Return whether all values of all tenants are stored."""
         with self._lock:
-            return not self._incomplete and not self._late
+            return not self._incomplete and not self._late and not self._unreadable
+
+    @property
+    def unreadable(self) -> Sequence[Unreadable]:
+        """Return the objects that cannot be read."""
+        with self._lock:
+            return [each for objects in self._unreadable.values() for each in objects.values()]
+
+    def require_readable(self) -> None:
+        """Raise `ApiServerUnavailable` while any object cannot be read."""
+        with self._lock:
+            self._require_readable()
+
+    def is_complete_for(self, tenant: str) -> bool:
+        """Return whether a value of the tenant that is not stored does not exist."""
+        try:
+            self.require_complete(tenant)
+        except ApiServerUnavailable:
+            return False
+        return True
 
     def require_complete(self, tenant: str) -> None:
         """Raise `ApiServerUnavailable` while some of the tenant's values are not stored."""
@@ -151,6 +184,8 @@ class Cache(Generic[V]):
                 raise ApiServerUnavailable(
                     f"{self.plural} of namespace {tenant} exceed its CPU budget: change fewer"
                 )
+            if self._effect is Effect.NAMESPACE:
+                self._raise_unreadable(self._unreadable.get(tenant, {}))
 
     def replace(self, values: Mapping[str, V]) -> None:
         """Make these all values of the cache."""
@@ -177,6 +212,8 @@ class Cache(Generic[V]):
         with self._lock:
             self._incomplete = refused
             absent = self._values.keys() - listed
+            for objects in self._unreadable.values():
+                absent |= objects.keys() - listed
         for key in absent:
             self.delete(key)
             yield
@@ -206,6 +243,19 @@ class Cache(Generic[V]):
         if synced:
             self._notify(key, before, value if stored else None)
         return stored
+
+    def refuse(self, key: str, unreadable: Unreadable) -> None:
+        """Note that an object cannot be read. Its value is deleted: it is not the present one."""
+        tenant = self.tenant_of(key)
+        with self._lock:
+            before = self._remove(key)
+            if not self._count(key, unreadable):
+                self._incomplete.add(tenant)
+            elif not self._closed:
+                self._unreadable.setdefault(tenant, {})[key] = unreadable
+            synced = self._synced
+        if synced:
+            self._notify(key, before, None)
 
     def delete(self, key: str) -> None:
         """Delete the value of that key."""
@@ -246,30 +296,55 @@ class Cache(Generic[V]):
         with self._lock:
             self._closed = True
             self._synced = False
-            for key in tuple(self._values):
+            unreadable = [key for objects in self._unreadable.values() for key in objects]
+            for key in (*self._values, *unreadable):
                 self._remove(key)
+
+    def _require_all(self) -> None:
+        self.require_synced()
+        if self._effect is Effect.KIND:
+            self._require_readable()
+
+    def _require_readable(self) -> None:
+        for objects in self._unreadable.values():
+            self._raise_unreadable(objects)
+
+    def _raise_unreadable(self, objects: Mapping[str, Unreadable]) -> None:
+        for key in objects:
+            also = f" and {len(objects) - 1} more" if len(objects) > 1 else ""
+            raise ApiServerUnavailable(f"{self.plural}: {key}{also} cannot be read: {_NEXT_STEP}")
 
     def _insert(self, key: str, value: V) -> bool:
         if self._closed:
             return False
         index_keys = list(self._index_keys(value))
+        if not self._count(key, value, index_keys):
+            return False
+        self._values[key] = value
+        for name, index_key in index_keys:
+            self._indexes[name].add(index_key, key)
+        return True
+
+    def _count(self, key: str, value: object, index_keys: Sequence[object] = ()) -> bool:
+        """Count an entry for its tenant; return whether the budget allows it."""
         if self._budget is not None:
             entries = _ENTRY_BYTES * (1 + len(index_keys))
             size = entries + deep_size((key, value, index_keys))
             if not self._budget.acquire(self.tenant_of(key), size):
                 return False
             self._sizes[key] = size
-        self._values[key] = value
-        for name, index_key in index_keys:
-            self._indexes[name].add(index_key, key)
         return True
 
     def _remove(self, key: str) -> V | None:
+        tenant = self.tenant_of(key)
         value = self._values.pop(key, None)
+        objects = self._unreadable.get(tenant, {})
+        if objects.pop(key, None) is not None and not objects:
+            del self._unreadable[tenant]
+        if self._budget is not None and key in self._sizes:
+            self._budget.release(tenant, self._sizes.pop(key))
         if value is None:
             return None
-        if self._budget is not None:
-            self._budget.release(self.tenant_of(key), self._sizes.pop(key))
         for name, index_key in self._index_keys(value):
             self._indexes[name].remove(index_key, key)
         return value
@@ -303,6 +378,11 @@ class Loading(Generic[V]):
         held = self._cache.hold(key, size)
         self._count(key, stored=held)
         return held
+
+    def refuse(self, key: str, unreadable: Unreadable) -> None:
+        """Note an entry of the list that cannot be read; see `Cache.refuse`."""
+        self._cache.refuse(key, unreadable)
+        self.listed.add(key)
 
     def _count(self, key: str, *, stored: bool) -> None:
         if stored:

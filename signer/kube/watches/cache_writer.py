@@ -14,6 +14,8 @@ import msgspec
 
 from signer.fairness.cpu_budget import CpuBudget
 from signer.kube.decode import Source, object_key
+from signer.kube.scan import identify
+from signer.kube.unreadable import Unreadable, describe_unreadable
 from signer.kube.watches.cache import Cache
 
 _logger: Final = logging.getLogger(__name__)
@@ -70,16 +72,17 @@ class CacheWriter(Generic[V]):
         self._failed = False
 
     def store_listed(self, body: msgspec.Raw) -> None:
-        """Store an object of the list."""
+        """Store an object of the list. Raises `ValueError`: it has no name."""
         self.begin()
         try:
             key = object_key(body)
-        except ValueError as error:
-            self._report_unreadable("", error)
-            return
+        except ValueError:
+            key = identify(bytes(body)).key
         if not self._must_wait(key, body, self._loading.hold):
             value = self._read(key, body)
-            if value is not None:
+            if isinstance(value, Unreadable):
+                self._loading.refuse(key, value)
+            elif value is not None:
                 self._loading.store(key, value)
             self._charge(key)
 
@@ -163,18 +166,20 @@ class CacheWriter(Generic[V]):
 
     def _store(self, key: str, body: bytes | msgspec.Raw) -> None:
         value = self._read(key, body)
-        if value is None:
+        if isinstance(value, Unreadable):
+            self._cache.refuse(key, value)
+        elif value is None:
             self._cache.delete(key)
         else:
             self._cache.upsert(key, value)
 
-    def _read(self, key: str, body: bytes | msgspec.Raw) -> V | None:
-        """Return the value of an object; `None` for one that is not kept or cannot be read."""
+    def _read(self, key: str, body: bytes | msgspec.Raw) -> V | Unreadable | None:
+        """Return the value of an object; `None` for one that is not kept."""
         try:
             return self._reader(body)
         except Exception as error:  # noqa: BLE001 # also a bug of ours: the watch goes on
             self._report_unreadable(key, error)
-            return None
+            return describe_unreadable(body, error, key)
 
     def _report_unreadable(self, key: str, error: Exception) -> None:
         """Log one unreadable object of each tenant, once per list, so that none fills the log."""

@@ -21,12 +21,13 @@ import msgspec
 from common.errors import ApiServerUnavailable
 from signer.fairness.backoff import Backoff
 from signer.fairness.cpu_budget import CpuBudget
-from signer.kube.decode import Fields, Source, Text, decode, object_key
+from signer.kube.decode import Source
 from signer.kube.pages import Page, Pager
 from signer.kube.transport.client import Expired, PageTooLarge, Response, is_outage
 from signer.kube.watches.cache import Cache
 from signer.kube.watches.cache_writer import CacheWriter
 from signer.kube.watches.outage import Outage
+from signer.kube.watches.watch_event import read_event
 
 _logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -90,19 +91,6 @@ class ResourceSpec(Generic[V]):
     query: Mapping[str, str] = field(default_factory=dict)
     page_size: int = 100
     """Objects of the first answer."""
-
-
-class _EventMeta(Fields):
-    resource_version: Text
-
-
-class _EventObject(Fields):
-    metadata: _EventMeta
-
-
-class _WatchEvent(Fields):
-    type: Text
-    object: msgspec.Raw
 
 
 class Reflector(Generic[V]):
@@ -288,11 +276,18 @@ class Reflector(Generic[V]):
         for number, item in enumerate(page.items or (), 1):
             if number % _VALUES_PER_TURN == 0:
                 await self._source.yield_cpu()
-            self._writer.store_listed(item)
+            self._store_listed(item)
         version = page.metadata.resource_version
         if not version:
             raise ApiServerUnavailable("the API server's list has no resource version")
         return version
+
+    def _store_listed(self, item: msgspec.Raw) -> None:
+        try:
+            self._writer.store_listed(item)
+        except ValueError as error:
+            message = "an object of the API server has no name"
+            raise ApiServerUnavailable(message, detail=str(error)[:500]) from error
 
     async def _pages(self, page_size: int) -> AsyncGenerator[Page, None]:
         pager = Pager(page_size, self._resource.query)
@@ -351,20 +346,18 @@ class Reflector(Generic[V]):
         """Apply one event; return the version to continue from."""
         self._writer.begin()
         try:
-            event = decode(line, _WatchEvent)
-            if event.type == "ERROR":
-                # Almost always 410. Continuing from the same version would bring the error again.
-                raise Expired
-            version = decode(event.object, _EventObject).metadata.resource_version
-            key = None if event.type == "BOOKMARK" else object_key(event.object)
+            event = read_event(line)
         except ValueError as error:
             message = "an event of the API server cannot be read"
             raise ApiServerUnavailable(message, detail=str(error)[:500]) from error
-        if event.type == "DELETED" and key is not None:
-            self._writer.delete(key)
-        elif key is not None:
-            self._writer.store(key, event.object)
-        return version
+        if event.type == "ERROR":
+            # Almost always 410. Continuing from the same version would bring the error again.
+            raise Expired
+        if event.type == "DELETED":
+            self._writer.delete(event.key)
+        elif event.key:
+            self._writer.store(event.key, event.object)
+        return event.version
 
     def _note_success(self) -> None:
         self.failure, self._is_interrupted = None, False

@@ -1,6 +1,5 @@
 """Checks of the management cluster: CRDs, the signer's permissions, and the admission policy."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
@@ -15,6 +14,7 @@ from signer.inventory.kinds import (
     POLICIES,
 )
 from signer.kube.access_review import read_access_review
+from signer.kube.decode import read_as
 from signer.kube.resources import (
     ADMISSION_POLICIES,
     ADMISSION_POLICY_BINDINGS,
@@ -90,7 +90,7 @@ def _check_crd(api: ManagementApi, check: DoctorCheck) -> Finding:
     response = api.find(_CRDS.object_path(check.object))
     if response is None:
         return check.problem("is missing", _INSTALL)
-    conditions = json.loads(response.content).get("status", {}).get("conditions") or []
+    conditions = response.read(read_as(dict)).get("status", {}).get("conditions") or []
     if any(c["type"] == "Established" and c["status"] == "True" for c in conditions):
         return check.ok()
     return check.problem("is not established", _INSTALL)

@@ -24,6 +24,7 @@ from signer.kube.discovery import find_resource
 from signer.kube.events import COMPONENT
 from signer.kube.resources import CSRS, EVENTS, LEASES, PODS, Resource, build_path
 from signer.kube.transport.client import ApiClient
+from signer.kube.unreadable import Unreadable
 from signer.operator_cli.collection import allowed_fields as allowed
 from signer.operator_cli.collection.archive import Archive
 from signer.operator_cli.errors import EXIT_OK, EXIT_UNDECIDED, CommandError, InputInvalid
@@ -87,9 +88,11 @@ class _Collector:
         def listing(resource: Resource | None) -> Sequence[Body]:
             if resource is None:
                 return ()
-            return api.list_objects(
-                resource.collection_path(namespace if resource.namespaced else "")
-            )
+            path = resource.collection_path(namespace if resource.namespaced else "")
+            left_out: list[Unreadable] = []
+            found = api.list_objects(path, left_out=left_out)
+            self.session.warn_left_out(left_out)
+            return found
 
         self._add("policies", allowed.POLICY, lambda: listing(POLICIES))
         self._add("attested-nodes", allowed.ATTESTED_NODE, lambda: listing(ATTESTED_NODES))
@@ -165,7 +168,7 @@ def _is_of_signer(event: Body) -> bool:
 
 
 def _read_csrs(client: ApiClient, _: ClusterObject) -> Sequence[Body]:
-    return [b for b in list_workload(client, CSRS) if _signer_name(b) in _SIGNERS]
+    return [b for b in list_workload(client, CSRS, left_out=[]) if _signer_name(b) in _SIGNERS]
 
 
 def _signer_name(body: Body) -> object:

@@ -4,9 +4,9 @@ It reads what the signer would read, and writes nothing. `node-attestation-signe
 the same with files.
 """
 
-import json
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Final
 
 from common.errors import AttestationError
 from signer.explain.command import explain_requests
@@ -24,9 +24,11 @@ from signer.inventory.kinds import (
 )
 from signer.inventory.replica_records.challenge_keys import SECRET_NAME, keys_from_secret
 from signer.kube.csrs import read_csr
+from signer.kube.decode import read_as
 from signer.kube.discovery import find_resource
 from signer.kube.resources import CLUSTER_ROLE_BINDINGS, CSRS, NODES, SERVICES
 from signer.kube.transport.client import ApiClient
+from signer.kube.unreadable import Unreadable
 from signer.model import ChallengeKeys, ClusterKey, Csr
 from signer.operator_cli.errors import Rejected, ServerUnavailable
 from signer.operator_cli.management.api import ManagementApi
@@ -42,6 +44,8 @@ from signer.operator_cli.workloads.workload_reader import (
     read_named_secret,
     reading_workload,
 )
+
+_UNREADABLE: Final = "correct or delete the object: the signer decides nothing in its namespace"
 
 
 def run(session: Session) -> int:
@@ -103,9 +107,13 @@ def _workload_bodies(client: ApiClient) -> Iterator[Body]:
 
 def _management_bodies(api: ManagementApi, cluster: ClusterKey) -> Iterator[Body]:
     """Yield the Cluster API objects of the namespace, what they refer to, and all claims."""
-    for claims in (ENDORSEMENT_KEYS, ATTESTED_NODES):
-        # A key's holder may be a node of another Cluster.
-        yield from api.list_objects(claims.collection_path())
+    yield from api.list_objects(ENDORSEMENT_KEYS.collection_path())
+    # A key's holder may be a node of another Cluster. What cannot be read there is not this one's.
+    left_out: list[Unreadable] = []
+    yield from api.list_objects(ATTESTED_NODES.collection_path(), left_out=left_out)
+    for each in left_out:
+        if each.key.startswith(f"{cluster.namespace}/"):
+            raise ServerUnavailable(f"left out: {each}", hint=_UNREADABLE)
     references: set[Reference] = set()
     for kind in (CLUSTER, MACHINE, MACHINE_POOL):
         resource = find_resource(api, kind)
@@ -137,7 +145,7 @@ def _referenced(api: ManagementApi, reference: Reference) -> Iterator[Body]:
         return
     response = find_referenced(api, reference)
     if response is not None:
-        yield json.loads(response.content)
+        yield response.read(read_as(dict))
 
 
 def _challenge_keys(session: Session) -> ChallengeKeys:

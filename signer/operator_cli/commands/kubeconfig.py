@@ -5,7 +5,6 @@ signer's rights to. The certificate and its key are stored in the management clu
 """
 
 import base64
-import json
 import secrets
 import time
 from contextlib import closing
@@ -21,6 +20,7 @@ from signer.clusters.kubeconfig_secret import admin_kubeconfig_name, signer_kube
 from signer.inventory.cluster_api.cluster import ClusterObject
 from signer.inventory.cluster_api.cluster_secret import CLUSTER_NAME_LABEL, CLUSTER_SECRET_TYPE
 from signer.inventory.kinds import CLUSTER
+from signer.kube.decode import read_as
 from signer.kube.discovery import find_resource
 from signer.kube.resources import CSRS, SECRETS
 from signer.kube.transport.client import ApiClient
@@ -108,7 +108,7 @@ def _request_certificate(client: ApiClient, key: ec.EllipticCurvePrivateKey) -> 
     client.merge_patch(approval, {"status": {"conditions": [condition]}})
     deadline = time.monotonic() + _SIGNING_SECONDS
     while time.monotonic() < deadline:
-        status = json.loads(client.get(CSRS.object_path(name)).content).get("status") or {}
+        status = client.get(CSRS.object_path(name)).read(read_as(dict)).get("status") or {}
         if status.get("certificate"):
             return base64.b64decode(status["certificate"])
         time.sleep(_POLL_SECONDS)

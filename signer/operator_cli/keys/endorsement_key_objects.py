@@ -7,7 +7,6 @@ No tenant can write these objects, which have no namespace. AttestedNodes are no
 tenant may write those of its own namespace, and they can name the key of any node.
 """
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +14,9 @@ from typing import Any, Final
 
 from signer.inventory.custom_resources.claim_objects import MOVE_LABELS
 from signer.inventory.kinds import ENDORSEMENT_KEYS
-from signer.kube.decode import Json
+from signer.kube.decode import Json, read_as
 from signer.kube.transport.client import MAY_EXIST, MAY_HAVE_CHANGED
+from signer.kube.unreadable import Unreadable
 from signer.model import ClusterKey, EndorsementKeyObject
 from signer.operator_cli.errors import InputInvalid, Rejected, ServerUnavailable
 from signer.operator_cli.keys.key_input import KeyRegistration, parse_digest
@@ -59,8 +59,9 @@ def find_key(api: ManagementApi, text: str, *, banned: bool = False) -> ChosenKe
             f"{text!r} must be a key or NAMESPACE/CLUSTER/NODE",
             hint="a key is `sha256:<hex>`, or the first 6 digits or more of a recorded key",
         )
-    bodies = api.list_objects(ENDORSEMENT_KEYS.collection_path())
-    names = [body["metadata"]["name"] for body in bodies]
+    left_out: list[Unreadable] = []
+    bodies = api.list_objects(ENDORSEMENT_KEYS.collection_path(), left_out=left_out)
+    names = [body["metadata"]["name"] for body in bodies] + [key.key for key in left_out]
     matching = sorted(name for name in names if name.startswith(prefix))
     if len(matching) != 1:
         raise Rejected(
@@ -75,7 +76,7 @@ def read_key_body(api: ManagementApi, name: str) -> KeyBody | None:
     response = api.find(ENDORSEMENT_KEYS.object_path(name))
     if response is None:
         return None
-    body: KeyBody = json.loads(response.content)
+    body: KeyBody = response.read(read_as(dict))
     return body
 
 

@@ -28,8 +28,7 @@ def read_key_requests(session: Session) -> list[EndorsementKeyRequest]:
     if resource is None:
         return []
     requests, unreadable = read_objects(session.api, resource, selection, read_key_request)
-    for problem in unreadable:
-        session.warn(f"left out: {problem}")
+    session.warn_left_out(unreadable)
     return [request for request in requests if request.cluster in selection]
 
 

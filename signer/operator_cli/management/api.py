@@ -32,6 +32,7 @@ from signer.kube.decode import Json, read_as
 from signer.kube.pages import UNLIMITED, list_objects
 from signer.kube.resources import Resource
 from signer.kube.transport.client import MAY_BE_ABSENT, Expired, Response
+from signer.kube.unreadable import Unreadable
 from signer.operator_cli.errors import Rejected, ServerUnavailable
 
 FIELD_MANAGER: Final = "kubectl-attestation"
@@ -90,10 +91,25 @@ class ManagementApi:
             raise Expired
         return response
 
-    def list_objects(self, path: str, query: Mapping[str, str] = _NO_QUERY) -> list[dict[str, Any]]:
-        """Return all objects of a collection."""
+    def list_objects(
+        self,
+        path: str,
+        query: Mapping[str, str] = _NO_QUERY,
+        *,
+        left_out: list[Unreadable] | None = None,
+    ) -> list[dict[str, Any]]:
+        """Return all objects of a collection.
+
+        An object that cannot be read is added to `left_out`. Without that it raises
+        `ServerUnavailable`: the caller needs all of them.
+        """
+        read = read_as(dict)
         try:
-            return list(list_objects(self, path, read_as(dict), query=query, max_objects=UNLIMITED))
+            return list(
+                list_objects(
+                    self, path, read, query=query, max_objects=UNLIMITED, left_out=left_out
+                )
+            )
         except ApiServerUnavailable as error:
             message = f"{error.message} {error.detail}".strip()
             raise ServerUnavailable(message, hint="run the command again") from error

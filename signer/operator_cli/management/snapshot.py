@@ -19,6 +19,7 @@ from signer.kube.decode import Source
 from signer.kube.discovery import find_resource, served_resources
 from signer.kube.resources import Resource
 from signer.kube.transport.client import Response
+from signer.kube.unreadable import Unreadable, describe_unreadable
 from signer.model import AttestedNodeObject, ClusterKey, EndorsementKeyObject
 from signer.operator_cli.errors import Rejected
 from signer.operator_cli.management.api import ManagementApi
@@ -53,8 +54,8 @@ class Snapshot:
     """The client signers that each Cluster has opted in to."""
     annotations: Mapping[ClusterKey, Mapping[str, str]]
     """All annotations of each Cluster."""
-    unreadable: Sequence[str] = field(default_factory=list)
-    """Objects that cannot be read, and why."""
+    unreadable: Sequence[Unreadable] = field(default_factory=list)
+    """Objects that are left out."""
 
     @cached_property
     def machines_by_provider_id(self) -> Mapping[tuple[ClusterKey, str], MachineObject]:
@@ -86,7 +87,7 @@ class Snapshot:
 
 def take_snapshot(api: ManagementApi, selection: Selection) -> Snapshot:
     """Read all objects. Raises `CommandError`."""
-    unreadable: list[str] = []
+    unreadable: list[Unreadable] = []
     served = served_resources(api, CAPI)
     if "Cluster" not in served:
         raise Rejected(
@@ -97,9 +98,10 @@ def take_snapshot(api: ManagementApi, selection: Selection) -> Snapshot:
     def read(resource: Resource | None, reader: Callable[[Source], V]) -> list[V]:
         if resource is None:
             return []
-        return _read_all(api.list_objects(_path(resource, selection)), reader, unreadable)
+        bodies = api.list_objects(_path(resource, selection), left_out=unreadable)
+        return _read_all(bodies, reader, unreadable)
 
-    bodies = api.list_objects(_path(served["Cluster"], selection))
+    bodies = api.list_objects(_path(served["Cluster"], selection), left_out=unreadable)
     clusters = [c for c in _read_all(bodies, read_cluster, unreadable) if c.key in selection]
     clusters.sort(key=lambda c: (c.key.namespace, c.key.name))
     return Snapshot(
@@ -116,10 +118,10 @@ def take_snapshot(api: ManagementApi, selection: Selection) -> Snapshot:
 
 def read_objects(
     api: ManagementApi, resource: Resource, selection: Selection, reader: Callable[[Source], V]
-) -> tuple[list[V], list[str]]:
+) -> tuple[list[V], list[Unreadable]]:
     """Return the objects of a collection in the selected namespaces, and what cannot be read."""
-    unreadable: list[str] = []
-    bodies = api.list_objects(_path(resource, selection))
+    unreadable: list[Unreadable] = []
+    bodies = api.list_objects(_path(resource, selection), left_out=unreadable)
     return _read_all(bodies, reader, unreadable), unreadable
 
 
@@ -129,16 +131,14 @@ def _path(resource: Resource, selection: Selection) -> str:
 
 
 def _read_all(
-    bodies: Iterable[dict[str, Any]], read: Callable[[Source], V], unreadable: list[str]
+    bodies: Iterable[dict[str, Any]], read: Callable[[Source], V], unreadable: list[Unreadable]
 ) -> list[V]:
     values = []
     for body in bodies:
         try:
             values.append(read(body))
         except ValueError as error:
-            metadata = body.get("metadata", {})
-            name = "/".join(filter(None, (metadata.get("namespace"), metadata.get("name"))))
-            unreadable.append(f"{body.get('kind')} {name}: {error}")
+            unreadable.append(describe_unreadable(body, error))
     return values
 
 

@@ -45,7 +45,7 @@ class PendingRequest:
 
 def read_pending(client: ApiClient) -> list[PendingRequest]:
     """Return the requests to our signers that are not decided. Raises `AttestationError`."""
-    return list(list_objects(client, CSRS.collection_path(), read_pending_request))
+    return list(list_objects(client, CSRS.collection_path(), read_pending_request, left_out=[]))
 
 
 def read_pending_request(source: Source) -> PendingRequest | None:

@@ -26,8 +26,14 @@ from signer.kube.decode import Source, decode, object_key
 from signer.kube.pages import list_objects
 from signer.kube.resources import SECRETS, Resource
 from signer.kube.secrets import Secret, read_secret
-from signer.kube.transport.client import MAX_WORKLOAD_RESPONSE, ApiClient, Request
+from signer.kube.transport.client import (
+    MAX_WORKLOAD_PAGE,
+    MAX_WORKLOAD_RESPONSE,
+    ApiClient,
+    Request,
+)
 from signer.kube.transport.kubeconfig import Connection
+from signer.kube.unreadable import Unreadable
 from signer.model import ClusterKey
 from signer.operator_cli.errors import CommandError, ServerUnavailable
 from signer.operator_cli.management.api import FIELD_MANAGER, ManagementApi
@@ -81,7 +87,11 @@ class WorkloadClient(ApiClient):
 
     def __init__(self, name: str, connection: Connection, *, seconds: float) -> None:
         super().__init__(
-            name, connection, user_agent=FIELD_MANAGER, max_response=MAX_WORKLOAD_RESPONSE
+            name,
+            connection,
+            user_agent=FIELD_MANAGER,
+            max_response=MAX_WORKLOAD_RESPONSE,
+            max_page=MAX_WORKLOAD_PAGE,
         )
         self._seconds = seconds
         self._until = time.monotonic() + seconds
@@ -112,9 +122,15 @@ def reading_workload(cluster: ClusterObject) -> Iterator[None]:
         ) from error
 
 
-def list_workload(client: ApiClient, resource: Resource) -> list[Body]:
-    """Return all objects of a resource, each with a name. Raises `AttestationError`."""
-    return list(list_objects(client, resource.collection_path(), read_body))
+def list_workload(
+    client: ApiClient, resource: Resource, *, left_out: list[Unreadable] | None = None
+) -> list[Body]:
+    """Return all objects of a resource, each with a name. Raises `AttestationError`.
+
+    An object that cannot be read is added to `left_out`; without that it raises, too.
+    """
+    path = resource.collection_path()
+    return list(list_objects(client, path, read_body, left_out=left_out))
 
 
 def read_body(source: Source) -> Body:

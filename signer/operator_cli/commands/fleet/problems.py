@@ -12,6 +12,7 @@ from common.printed_command import printed_command
 from signer import errors
 from signer.errors import EndorsementKeyNotRegistered
 from signer.inventory.custom_resources.policy_object import SERVED
+from signer.inventory.unreadable_kinds import CLUSTER_MESSAGE, REASON
 from signer.model import AttestedNodeObject, ClusterKey
 from signer.operator_cli.checks.findings import FindingResult
 from signer.operator_cli.checks.signer_checks import (
@@ -64,6 +65,7 @@ def run(session: Session) -> int:
         session.warn(f"Clusters of which nothing is known ({len(unknown)}): {named}: {NOT_WRITTEN}")
     documents = [
         *_unserved(snapshot, signer, session),
+        *_unreadable(snapshot),
         *_nodes(snapshot, signer, session),
         *_unknown(session),
     ]
@@ -107,7 +109,10 @@ def _unserved(snapshot: Snapshot, signer: SignerState, session: Session) -> Iter
     for cluster in snapshot.opted_in():
         key, written = cluster.key, signer.of_cluster(cluster)
         state, message = written.get("state", SERVED), written.get("message", "")
-        if state == SERVED and message:
+        if state == SERVED and message.startswith(CLUSTER_MESSAGE):
+            step = printed_command("kubectl describe cluster", key.name, n=key.namespace)
+            yield _row("Unreadable", key, "Cluster", REASON, message, step)
+        elif state == SERVED and message:
             step = printed_command("kubectl attestation kubeconfig", str(key))
             yield _row("Expiring", key, "kubeconfig", "KubeconfigExpires", message, step)
         elif state != SERVED and signer.has_replica():
@@ -121,6 +126,17 @@ def _unserved(snapshot: Snapshot, signer: SignerState, session: Session) -> Iter
             )
             step = printed_command("kubectl describe cluster", key.name, n=key.namespace)
             yield _row("Bindings", key, "Cluster", cluster.bindings.reason, message, step)
+
+
+def _unreadable(snapshot: Snapshot) -> Iterable[Document]:
+    """Yield the objects of the management cluster that cannot be read."""
+    for each in snapshot.unreadable:
+        namespace, _, name = each.key.rpartition("/")
+        command = printed_command("kubectl delete", each.kind.lower(), name, n=namespace or False)
+        step = f"{command}, or correct it"
+        message = f"the signer decides nothing that may depend on it: {each.problem}"
+        row = _row("Unreadable", None, f"{each.kind} {name}", REASON, message, step)
+        yield {**row, "namespace": namespace or None}
 
 
 def _nodes(snapshot: Snapshot, signer: SignerState, session: Session) -> Iterable[Document]:

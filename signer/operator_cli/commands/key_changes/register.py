@@ -11,6 +11,7 @@ from signer.inventory.kinds import CLUSTER, ENDORSEMENT_KEYS, MACHINE
 from signer.kube.decode import Json
 from signer.kube.discovery import find_resource
 from signer.kube.resources import Kind
+from signer.kube.unreadable import Unreadable
 from signer.operator_cli.errors import EXIT_OK, CommandError, InputInvalid, Rejected
 from signer.operator_cli.keys.endorsement_key_objects import (
     KeyBody,
@@ -164,8 +165,10 @@ def _names(api: ManagementApi, kind: Kind, namespace: str) -> frozenset[str]:
     resource = find_resource(api, kind)
     if resource is None:
         raise Rejected(f"the API server serves no {kind[1]}s")
-    bodies = api.list_objects(resource.collection_path(namespace))
-    return frozenset(body["metadata"]["name"] for body in bodies)
+    left_out: list[Unreadable] = []
+    bodies = api.list_objects(resource.collection_path(namespace), left_out=left_out)
+    names = {body["metadata"]["name"] for body in bodies}
+    return frozenset(names | {each.key.rpartition("/")[2] for each in left_out})
 
 
 def _requested(session: Session) -> Sequence[KeyRegistration]:

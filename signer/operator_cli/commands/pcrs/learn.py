@@ -3,12 +3,12 @@
 It writes nothing to the cluster: an operator reads the result, and then applies it.
 """
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
 from common.formats.yaml_text import to_yaml
 from signer.inventory.kinds import POLICIES
+from signer.kube.decode import read_as
 from signer.model import ClusterKey
 from signer.operator_cli.errors import EXIT_OK, InputInvalid, Rejected
 from signer.operator_cli.session import Session
@@ -68,5 +68,5 @@ def _read_policy(session: Session, name: str) -> dict[str, Any]:
             f"KubeletAttestationPolicy {name} does not exist",
             hint="run the command `policy check` for the names of policies",
         )
-    policy: dict[str, Any] = json.loads(response.content)
+    policy: dict[str, Any] = response.read(read_as(dict))
     return policy

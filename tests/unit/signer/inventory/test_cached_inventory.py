@@ -30,6 +30,7 @@ from signer.inventory.custom_resources.claim_objects import read_attested_node, 
 from signer.kube.transport.client import ApiClient
 from signer.kube.transport.event_loop import EventLoop
 from signer.kube.transport.kubeconfig import Connection
+from signer.kube.unreadable import Unreadable
 from signer.kube.watches.cache import Cache
 from signer.kube.watches.watch_starter import Watch
 from signer.model import Address, Cluster, ClusterKey, Inventory, Machine, Node
@@ -448,6 +449,56 @@ def test_nothing_is_decided_while_infrastructure_objects_exceed_the_budget() -> 
     world.infrastructure_cache("TestMachine")._incomplete.add("team-a")
     with pytest.raises(ApiServerUnavailable, match="TestMachines of namespace team-a exceed"):
         world.records.cluster()
+
+
+def refuse(cache: Cache[Any], key: str) -> None:
+    cache.refuse(key, Unreadable(key=key, problem="nested too deeply"))
+
+
+@pytest.mark.parametrize(
+    "kind", ["clusters", "machines", "pools", "bootstraps", "nodes", "TestMachine", "bindings"]
+)
+def test_nothing_is_decided_beside_an_object_that_cannot_be_read(kind: str) -> None:
+    """It may name what is verified. It stopped the other namespaces, too."""
+    world = RealWorld()
+    if kind == "TestMachine":
+        cache: Cache[Any] = world.infrastructure_cache(kind)
+    else:
+        cache = getattr(world.workload if kind == "bindings" else world.management, kind)
+    world.records.cluster()
+    refuse(cache, "team-b/deep")
+    if kind != "bindings":
+        world.records.cluster()
+        refuse(cache, "team-a/deep")
+    with pytest.raises(ApiServerUnavailable, match=r"deep( and 1 more)? cannot be read"):
+        world.records.cluster()
+
+
+def test_node_and_key_that_cannot_be_read_are_undecided_by_name() -> None:
+    """Root on a node would stop its Cluster; a key that is not seen could be banned."""
+    world = RealWorld()
+    refuse(world.workload.nodes, "deep")
+    refuse(world.management.keys, "ab" * 32)
+    world.records.cluster()
+    assert world.records.node("other") is None
+    assert not world.records.nodes_with_provider_id("test://1")
+    assert world.records.endorsement_key("cd" * 32) is None
+    for read in (
+        lambda: world.records.node("deep"),
+        lambda: world.records.endorsement_key("ab" * 32),
+        lambda: world.records.registrations("test://1"),
+    ):
+        with pytest.raises(ApiServerUnavailable, match="cannot be read"):
+            read()
+
+
+def test_request_and_unknown_key_that_cannot_be_read_are_left_out() -> None:
+    world = RealWorld()
+    world.workload.csrs.replace({})
+    refuse(world.workload.csrs, "deep")
+    refuse(world.management.key_requests, "team-a/deep")
+    world.records.cluster()
+    assert world.workload.csrs.get("deep") is None
 
 
 @pytest.mark.parametrize("missing", ["bindings", "hosts"])

@@ -10,9 +10,17 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from common.errors import ApiServerUnavailable
+from signer.fairness.memory_budget import HeldBytes, MemoryBudget, MemoryShare
+from signer.kube.decode import object_key
 from signer.kube.pages import list_objects, list_pages
 from signer.kube.resources import NODES
-from signer.kube.transport.client import ApiClient, PageTooLarge, Response
+from signer.kube.transport.client import (
+    MAX_WORKLOAD_PAGE,
+    MAX_WORKLOAD_RESPONSE,
+    ApiClient,
+    PageTooLarge,
+    Response,
+)
 from tests.fakes.api_server import Answering, api_server
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.cluster_clients import FakeClient
@@ -127,3 +135,40 @@ def test_huge_objects_after_small_ones_take_the_memory_of_one_answer(tmp_path: P
     assert objects == 412
     assert limits[:7] == [4, 16, 64, 256, 500, 125, 31]
     assert most < 3 * MAX_RESPONSE
+
+
+@pytest.mark.parametrize("held", [64 << 20, 8 << 20])
+def test_object_of_escapes_is_read_alone(held: int, tmp_path: Path) -> None:
+    """1.2 MB of `<` in a CSR are 7.2 MB of JSON, and count for the tenant while they are read."""
+    escapes = b'{"metadata":{"name":"large"},"x":"' + b"\\u003c" * 1_200_000 + b'"}'
+    items = [b'{"metadata":{"name":"small"}}', escapes, b'{"metadata":{"name":"other"}}']
+
+    def give(answering: Answering) -> None:
+        query = parse_qs(urlsplit(answering.path).query)
+        start, limit = int(query.get("continue", ["0"])[0]), int(query["limit"][0])
+        end = start + limit
+        more = b'"continue":"%d",' % end if end < len(items) else b""
+        page = b",".join(items[start:end])
+        with suppress(OSError):  # the client closes the connection
+            answering.give(b'{"metadata":{%s"resourceVersion":"1"},"items":[%s]}' % (more, page))
+
+    budget = MemoryBudget(per_tenant=held)
+    other = HeldBytes(budget, "team-a", 0)
+    other.resize(2 << 20)
+    with api_server(give, tmp_path) as server:
+        api = ApiClient(
+            "fake",
+            server.connection(),
+            user_agent="test",
+            max_response=MAX_WORKLOAD_RESPONSE,
+            max_page=MAX_WORKLOAD_PAGE,
+            reading=MemoryShare(budget, "team-a"),
+        )
+        names = list_objects(api, PATH, object_key, page_size=4)
+        if held > len(escapes) + other.size:
+            assert list(names) == ["small", "large", "other"]
+        else:
+            with pytest.raises(ApiServerUnavailable, match="exceeds its memory budget"):
+                list(names)
+        api.close()
+    assert budget.used() == {"team-a": other.size}

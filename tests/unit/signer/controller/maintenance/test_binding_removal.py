@@ -14,6 +14,7 @@ from signer.inventory.cluster_api.cluster import ClusterCondition, read_cluster
 from signer.inventory.cluster_api.cluster_status import ClusterStatusClient
 from signer.inventory.replica_records.opt_in_leases import OptIns
 from signer.kube.leases import LeaseClient
+from signer.kube.unreadable import Unreadable
 from signer.model import ClusterKey, Node
 from signer.policy.policy import Approval, AutoApproveBindings, Policy, PolicyMode
 from tests.builders import kube_objects
@@ -178,7 +179,7 @@ def test_expired_claim_of_an_earlier_opt_in_does_not_count() -> None:
     assert "worker-1" in scene.reason()
 
 
-@pytest.mark.parametrize("change", ["lease", "nodes", "claims"])
+@pytest.mark.parametrize("change", ["lease", "nodes", "claims", "a Node"])
 def test_what_cannot_be_read_keeps_the_bindings(
     change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,6 +190,8 @@ def test_what_cannot_be_read_keeps_the_bindings(
         scene.api.intercept(503)
     elif change == "nodes":
         monkeypatch.setattr(scene.workload.nodes, "require_complete", fail)
+    elif change == "a Node":
+        scene.workload.nodes.refuse("deep", Unreadable(key="deep", problem="nested too deeply"))
     else:
         monkeypatch.setattr(scene.management, "require_complete", fail)
     assert "it cannot be decided which Nodes need them" in scene.reason()

@@ -190,6 +190,17 @@ def test_list_that_was_deleted_is_rebuilt() -> None:
     assert lists.sync() == before
 
 
+def test_object_that_cannot_be_read_changes_nothing() -> None:
+    """The ban of a key that had the name before would end what the node has."""
+    lists = Lists()
+    lists.scenario.put_key(OTHER, held_by=key_holder(HOME, node_name=NODE), banned=True)
+    lists.scenario.store.nodes.clear()
+    lists.scenario.store.unreadable_nodes.add((HOME, NODE))
+    assert lists.sync() == {}
+    lists.scenario.store.unreadable_nodes.clear()
+    assert lists.sync() == {NODE: attested_group(OTHER, 1).replace("attested", "none")}
+
+
 KEY = endorsement_key("aa" * 32, held_by=key_holder(HOME))
 CHANGED: dict[str, tuple[EndorsementKeyObject | None, EndorsementKeyObject | None, set[Any]]] = {
     "ban": (KEY, replace(KEY, banned=True), {HOME}),

@@ -20,6 +20,7 @@ from signer.inventory.replica_records.authority_leases import AuthorityLeases
 from signer.inventory.replica_records.challenge_keys import ChallengeKeyStore
 from signer.inventory.replica_records.opt_in_leases import OptIns
 from signer.kube.leases import LeaseClient
+from signer.kube.unreadable import Unreadable
 from signer.model import AttestedNodeObject, ClusterKey, EndorsementKeyObject, LiftedBan, Release
 from tests.builders import kube_objects
 from tests.builders.attested_nodes import attested_node
@@ -143,6 +144,18 @@ def test_leases_of_clusters_that_do_not_exist_are_deleted() -> None:
     sweeper = cleanup(caches, register=register, serves=lambda cluster: cluster != OTHER)
     sweeper.delete_authority_leases()
     assert register.clusters_with(bytes(32)) == {OTHER, present}
+
+
+def test_lease_of_a_cluster_that_cannot_be_read_stays() -> None:
+    """The Cluster may exist; its authority would count as new."""
+    caches, register = FakeCaches(), authority_leases()
+    caches.clusters.replace({})
+    caches.clusters.refuse(str(MINE), Unreadable(key=str(MINE), problem="nested too deeply"))
+    other = replace(OTHER, namespace="team-b")
+    for cluster in (MINE, other):
+        register.assign(cluster, bytes(32))
+    cleanup(caches, register=register).delete_authority_leases()
+    assert register.clusters_with(bytes(32)) == {MINE}
 
 
 def test_attested_node_of_another_tenant_keeps_no_key() -> None:
@@ -292,7 +305,7 @@ def test_a_claim_is_kept_for_a_day_after_its_certificate_expired() -> None:
 def test_a_claim_is_kept_while_its_name_has_other_certificates() -> None:
     """A new Machine of this name could not replace a claim that the list still has."""
     claims = StaleClaims()
-    claims.put("taken over", -EXPIRED, others_end_at=NOW)
+    claims.put("taken-over", -EXPIRED, others_end_at=NOW)
     assert claims.run_round() == []
 
 

@@ -33,7 +33,7 @@ GET = HttpRequest(method="GET", target="/things", headers={"Accept": "applicatio
 def serving(handler: Handler, directory: Path) -> Iterator[tuple[FakeApiServer, ConnectionPool]]:
     with api_server(handler, directory) as server:
         endpoint = Endpoint(server.connection(), user_agent="test")
-        pool = ConnectionPool(endpoint, None, max_content=MAX_CONTENT, answer_seconds=30.0)
+        pool = ConnectionPool(endpoint, None, None, answer_seconds=30.0)
         yield server, pool
         pool.close()
         gc.collect()
@@ -54,7 +54,7 @@ def test_connection_is_used_again(tmp_path: Path) -> None:
     peers = Peers()
     with serving(peers, tmp_path) as (_, pool):
         for _ in range(3):
-            assert pool.exchange(GET)[:2] == (200, b"{}")
+            assert pool.exchange(GET, MAX_CONTENT)[:2] == (200, b"{}")
     assert len(set(peers.ports)) == 1
 
 
@@ -71,7 +71,7 @@ def test_connection_that_the_server_closed_is_not_used_again(tmp_path: Path) -> 
 
     with serving(closing, tmp_path) as (_, pool):
         for _ in range(2):
-            assert pool.exchange(GET)[:2] == (200, b"{}")
+            assert pool.exchange(GET, MAX_CONTENT)[:2] == (200, b"{}")
             assert closed.wait(60.0)
             closed.clear()
     assert len(set(peers.ports)) == 2
@@ -89,7 +89,7 @@ def test_bytes_that_follow_an_answer_are_not_the_next_answer(tmp_path: Path) -> 
 
     with serving(twice, tmp_path) as (server, pool):
         for _ in range(2):
-            assert pool.exchange(GET)[:2] == (200, b'{"answer": 1}')
+            assert pool.exchange(GET, MAX_CONTENT)[:2] == (200, b'{"answer": 1}')
             assert sent.wait(60.0)
             sent.clear()
     assert len(server.requests) == 2
@@ -107,10 +107,10 @@ def test_connection_of_a_failed_answer_is_closed(tmp_path: Path) -> None:
 
     small = HttpRequest(method="GET", target="/small", headers={}, body=None)
     with serving(large, tmp_path) as (_, pool):
-        pool.exchange(small)
+        pool.exchange(small, MAX_CONTENT)
         with pytest.raises(ContentTooLarge):
-            pool.exchange(GET)
-        pool.exchange(small)
+            pool.exchange(GET, MAX_CONTENT)
+        pool.exchange(small, MAX_CONTENT)
     assert len(set(peers.ports)) == 2
 
 
@@ -120,7 +120,7 @@ def test_interim_answers_are_skipped(tmp_path: Path) -> None:
         answering.give({})
 
     with serving(interim, tmp_path) as (_, pool):
-        assert pool.exchange(GET)[:2] == (200, b"{}")
+        assert pool.exchange(GET, MAX_CONTENT)[:2] == (200, b"{}")
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_answer_that_is_not_http_is_refused(start: bytes, tmp_path: Path) -> Non
         answering.wfile.write(start + b"x" * (1 << 17))
 
     with serving(broken, tmp_path) as (_, pool), pytest.raises(h11.RemoteProtocolError):
-        pool.exchange(GET)
+        pool.exchange(GET, MAX_CONTENT)
 
 
 def test_header_that_never_ends_takes_little_memory() -> None:
@@ -170,7 +170,7 @@ def test_truncated_answer_is_refused(tmp_path: Path) -> None:
         answering.close_connection = True
 
     with serving(truncated, tmp_path) as (_, pool), pytest.raises(h11.RemoteProtocolError):
-        pool.exchange(GET)
+        pool.exchange(GET, MAX_CONTENT)
 
 
 def test_each_thread_has_a_connection_of_its_own(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_each_thread_has_a_connection_of_its_own(tmp_path: Path) -> None:
         ThreadPoolExecutor(threads) as executor,
         patch.object(connection_pool, "_MAX_IDLE_CONNECTIONS", 5),
     ):
-        answers = list(executor.map(lambda _: pool.exchange(GET)[:2], range(threads)))
+        answers = list(executor.map(lambda _: pool.exchange(GET, MAX_CONTENT)[:2], range(threads)))
         assert len(pool._idle) == 5
     assert answers == [(200, b"{}")] * threads
     assert len(set(peers.ports)) == threads
@@ -196,23 +196,23 @@ def test_idle_connections_are_closed_after_some_seconds(tmp_path: Path) -> None:
     peers, clock = Peers(), FakeClock()
     fake = SimpleNamespace(monotonic=clock.boottime)
     with patch.object(connection_pool, "time", fake), serving(peers, tmp_path) as (_, pool):
-        pool.exchange(GET)
+        pool.exchange(GET, MAX_CONTENT)
         clock.pass_time(connection_pool._IDLE_SECONDS * 0.9)
         pool.close_idle()
         assert len(pool._idle) == 1
         clock.pass_time(connection_pool._IDLE_SECONDS * 0.2)
         pool.close_idle()
         assert not pool._idle
-        pool.exchange(GET)
+        pool.exchange(GET, MAX_CONTENT)
     assert len(set(peers.ports)) == 2
 
 
 def test_closed_pool_sends_no_request(tmp_path: Path) -> None:
     with serving(Peers(), tmp_path) as (server, pool):
-        pool.exchange(GET)
+        pool.exchange(GET, MAX_CONTENT)
         pool.close()
         with pytest.raises(ConnectionError, match="are closed"):
-            pool.exchange(GET)
+            pool.exchange(GET, MAX_CONTENT)
         assert len(server.requests) == 1
 
 
@@ -222,13 +222,13 @@ def test_server_that_does_not_shake_hands_is_abandoned() -> None:
         url = f"https://127.0.0.1:{silent.getsockname()[1]}"
         ca = pki.Authority.make("test", pki.ec_key()).pair.certificate.decode()
         endpoint = Endpoint(Connection(server=url, ca=ca), user_agent="test")
-        pool = ConnectionPool(endpoint, None, max_content=MAX_CONTENT, answer_seconds=30.0)
+        pool = ConnectionPool(endpoint, None, None, answer_seconds=30.0)
         begun = time.monotonic()
         with (
             patch.object(connection_pool, "CONNECT_SECONDS", 0.2),
             pytest.raises(TimeoutError),
         ):
-            pool.exchange(GET)
+            pool.exchange(GET, MAX_CONTENT)
         assert time.monotonic() - begun < 20.0
 
 
@@ -252,14 +252,12 @@ def test_first_addresses_of_a_server_are_tried_and_no_others(number: int, tmp_pa
         ca = server.authority.pair.certificate.decode()
         connection = Connection(server=url, ca=ca, server_name="127.0.0.1")
         endpoint = Endpoint(connection, user_agent="test")
-        with closing(
-            ConnectionPool(endpoint, None, max_content=MAX_CONTENT, answer_seconds=30.0)
-        ) as pool:
+        with closing(ConnectionPool(endpoint, None, None, answer_seconds=30.0)) as pool:
             if number > MAX_ADDRESSES:
                 with pytest.raises(ConnectionRefusedError):
-                    pool.exchange(GET)
+                    pool.exchange(GET, MAX_CONTENT)
             else:
-                assert pool.exchange(GET).status == 200
+                assert pool.exchange(GET, MAX_CONTENT).status == 200
 
 
 class SlowServer:
@@ -299,7 +297,7 @@ def slow_call(server: SlowServer, name: str, replacement: object, body: bytes) -
     ca = pki.Authority.make("test", pki.ec_key()).pair.certificate.decode()
     endpoint = Endpoint(Connection(server="https://many.example", ca=ca), user_agent="test")
     request = HttpRequest(method="POST", target="/things", headers={}, body=body)
-    pool = ConnectionPool(endpoint, None, max_content=MAX_CONTENT, answer_seconds=12.0)
+    pool = ConnectionPool(endpoint, None, None, answer_seconds=12.0)
     addresses = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"192.0.2.{n}", 1)) for n in range(4)]
     begun = server.clock.boottime()
     with (
@@ -309,7 +307,7 @@ def slow_call(server: SlowServer, name: str, replacement: object, body: bytes) -
         closing(server),
         pytest.raises(DeadlineExceeded),
     ):
-        pool.exchange(request)
+        pool.exchange(request, MAX_CONTENT)
     return server.clock.boottime() - begun
 
 

@@ -24,7 +24,7 @@ from tests.fakes.drips import DRIPS, dripping
 from tests.harness import pki
 
 PATH = "/api/v1/things"
-QUERY = {"limit": "5"}
+QUERY = {"limit": "1"}
 MAX_RESPONSE = 1 << 20
 
 Read = Callable[[ApiClient], bytes]
@@ -81,7 +81,7 @@ def test_request_has_credential_and_user_agent(read: Read, tmp_path: Path) -> No
         assert read_with(read, server.connection()).strip() == b"{}"
     [request] = server.requests
     assert request.method == "GET"
-    assert request.path.removesuffix("&watch=true") == f"{PATH}?limit=5"
+    assert request.path.removesuffix("&watch=true") == f"{PATH}?limit=1"
     assert request.headers["Authorization"] == "Bearer very-secret"
     assert request.headers["User-Agent"] == "test"
     assert request.headers["Host"] == server.url.removeprefix("https://")
@@ -144,6 +144,20 @@ def test_dripping_answer_is_abandoned(drip: str, read: Read, tmp_path: Path) -> 
         read_from(dripping(drip), read, tmp_path)
     assert "timed out" in caught.value.detail
     assert time.monotonic() - begun < 20.0
+
+
+@every_answer
+def test_page_of_several_objects_that_comes_too_slowly_is_too_large(
+    read: Read, tmp_path: Path
+) -> None:
+    """The list goes on with a smaller page, down to one object."""
+    with (
+        patch.dict(QUERY, limit="2"),
+        patch.object(client, "ANSWER_SECONDS", 0.5),
+        patch.object(stream, "ANSWER_SECONDS", 0.5),
+        pytest.raises(PageTooLarge),
+    ):
+        read_from(dripping("chunks"), read, tmp_path)
 
 
 @every_read

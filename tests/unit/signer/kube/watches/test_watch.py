@@ -2,25 +2,26 @@
 
 import asyncio
 import itertools
-import json
 import tracemalloc
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 from unittest.mock import patch
 
+import msgspec
 import pytest
 
 from common.errors import ApiServerUnavailable
 from signer.fairness.memory_budget import MemoryBudget
 from signer.kube import pages
-from signer.kube.decode import Fields, Json, Source, decode, read_as
-from signer.kube.pages import Page
+from signer.kube.decode import Fields, Json, Source, decode
+from signer.kube.pages import read_page
 from signer.kube.transport.client import Expired, PageTooLarge, Response
 from signer.kube.watches import cache as cache_module
 from signer.kube.watches import outage, watch
 from signer.kube.watches.cache import Cache
 from signer.kube.watches.watch import Reflector, ResourceSpec
+from tests.builders.unreadable import STORED_LEVELS, nested
 
 T = TypeVar("T")
 Step = Json | Exception
@@ -38,6 +39,10 @@ def page(version: int, *items: Json, more: str = "") -> Json:
 
 def event(kind: str, body: Json) -> Json:
     return {"type": kind, "object": body}
+
+
+def written(step: Json) -> bytes:
+    return msgspec.json.encode(step)
 
 
 class Server:
@@ -60,7 +65,7 @@ class Server:
             raise asyncio.CancelledError
         if isinstance(step, Exception):
             raise step
-        return Response(status=200, content=json.dumps(step).encode())
+        return Response(status=200, content=written(step))
 
     async def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         assert path == "/things"
@@ -71,7 +76,7 @@ class Server:
         for step in steps:
             if isinstance(step, Exception):
                 raise step
-            yield json.dumps(step).encode()
+            yield written(step)
 
     async def yield_cpu(self) -> None:
         self.turns += 1
@@ -555,7 +560,7 @@ def test_list_of_many_tiny_items_is_refused_before_they_take_memory() -> None:
     response = Response(status=200, content=content)
     tracemalloc.start()
     with pytest.raises(ApiServerUnavailable, match="answer cannot be read"):
-        response.read(read_as(Page))
+        response.read(read_page)
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert used < 1 << 20
@@ -633,3 +638,44 @@ def test_other_reflectors_get_their_turn_during_a_long_list() -> None:
     count = 3 * watch._VALUES_PER_TURN
     things = [thing(str(n), 1, str(n)) for n in range(count)]
     assert Played([page(5, *things)], []).server.turns == 2 * 3
+
+
+DEEP: Json = {**thing("deep", 6), "spec": nested(STORED_LEVELS), "value": ["refused"]}
+"""Refused by each Python: by its depth, or by the type of its value."""
+
+
+def test_watch_goes_on_after_an_object_that_cannot_be_read(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """One PATCH by a tenant stopped the joins of all tenants, and no log named anybody."""
+    played = Played(
+        [page(5, thing("a", 1, "1"), thing("deep", 2, "2"))],
+        [[event("MODIFIED", DEEP), event("MODIFIED", thing("a", 7, "new"))], []],
+    )
+    assert played.versions == [None, "5", "7", None]
+    assert played.cache.all() == ("new",)
+    [alarm] = [vars(r)["fields"] for r in caplog.records if r.message == "unreadable object"]
+    assert (alarm["namespace"], alarm["object"], alarm["alarm"]) == ("n", "n/deep", True)
+    with pytest.raises(ApiServerUnavailable, match="things: n/deep cannot be read"):
+        played.cache.require_complete("n")
+    played.cache.require_complete("other")
+
+
+def test_list_with_an_object_that_cannot_be_read_has_all_others() -> None:
+    """After a restart, the signer was not ready until somebody had found the object."""
+    played = Played([page(5, thing("a", 1, "1"), DEEP, thing("c", 3, "3"))], [])
+    assert set(played.cache.all()) == {"1", "3"}
+    assert [each.key for each in played.cache.unreadable] == ["n/deep"]
+
+
+@pytest.mark.parametrize("end", [event("DELETED", DEEP), event("MODIFIED", thing("deep", 8, "2"))])
+def test_object_that_is_deleted_or_corrected_is_forgotten(end: Json) -> None:
+    played = Played([page(5, DEEP)], [[end]])
+    played.cache.require_complete("n")
+    assert not played.cache.unreadable
+
+
+def test_object_that_a_later_list_lacks_is_forgotten() -> None:
+    played = Played([page(5, DEEP), page(9)], [[Expired()]])
+    played.cache.require_complete("n")
+    assert not played.cache.unreadable

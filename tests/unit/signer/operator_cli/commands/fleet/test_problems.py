@@ -14,14 +14,17 @@ from common.names import CLIENT_SIGNER
 from signer.inventory.cluster_api.cluster import ClusterCondition, ClusterObject
 from signer.inventory.custom_resources.policy_object import PolicyObject, read_policy
 from signer.inventory.replica_records.replica_leases import PolicySource
+from signer.inventory.unreadable_kinds import CLUSTER_MESSAGE
 from signer.operator_cli.commands.fleet import problems
 from signer.operator_cli.management.signer_state import SignerState
 from signer.operator_cli.session import Session
 from tests.builders.operator_clusters import CLUSTER
 from tests.builders.operator_snapshot import snapshot
 from tests.builders.replica_leases import replica_lease
+from tests.builders.unreadable import with_managed_fields
 from tests.fakes.cluster import FakeCluster
-from tests.fakes.management_api import Console
+from tests.fakes.cluster_objects import CAPI
+from tests.fakes.management_api import Console, FakeManagement
 
 RUNNING = SignerState(namespace="system", leases=[replica_lease()], live=frozenset({"one"}))
 
@@ -70,6 +73,11 @@ def policy(conditions: Sequence[object] = (), **state: str) -> PolicyObject:
             "Expiring team-a/c1 KubeconfigExpires: kubectl attestation kubeconfig team-a/c1",
         ),
         (
+            replace(RUNNING, policies=[policy(state="Served", message=f"{CLUSTER_MESSAGE} Nodes")]),
+            1,
+            "Unreadable team-a/c1 ObjectUnreadable: kubectl describe cluster c1 -n team-a",
+        ),
+        (
             replace(RUNNING, policies=[policy(state="KubeconfigRefused", message="a file")]),
             1,
             "Unserved team-a/c1 KubeconfigRefused: kubectl attestation doctor --cluster team-a/c1",
@@ -87,6 +95,7 @@ def policy(conditions: Sequence[object] = (), **state: str) -> PolicyObject:
         "refused policy",
         "invalid file",
         "expiring",
+        "unreadable object of the workload cluster",
         "not served",
         "no replica",
         "unknown",
@@ -146,3 +155,27 @@ def test_bindings_that_stay_are_a_problem(
         [("Bindings", "NodesNotAttested", "kubectl describe cluster c1 -n team-a")] * status
     )
     assert "run this" not in str(items)
+
+
+@pytest.mark.parametrize("kind", ["Machine", "Cluster", "MachinePool"])
+def test_object_of_any_tenant_that_cannot_be_read_is_a_row_and_ends_no_command(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """The command ended at it, for all namespaces, with exit status 3."""
+    monkeypatch.setattr(problems, "read_signer", lambda _: RUNNING)
+    management = FakeManagement()
+    plural = f"{kind.lower()}s"
+    path = f"/apis/{CAPI}/namespaces/team-b/{plural}"
+    metadata = {"name": "deep", "namespace": "team-b", "uid": "u"}
+    body = {"apiVersion": CAPI, "kind": kind, "metadata": metadata}
+    management.objects[f"{path}/deep"] = with_managed_fields(body, 20_000)
+    console = Console(management, {"output": "json", "namespace": "", "cluster": None})
+    assert problems.run(console.session()) == 1
+    [row] = json.loads(console.output)["items"]
+    assert (row["namespace"], row["object"], row["reason"]) == (
+        "team-b",
+        f"{kind} deep",
+        "ObjectUnreadable",
+    )
+    assert row["nextStep"] == f"kubectl delete {kind.lower()} deep -n team-b, or correct it"
+    assert f"left out: {kind} team-b/deep: nested too deeply" in console.complaint
