@@ -343,6 +343,10 @@ class EndorsementCertificateNameNotAllowed(Denied, check="E2"):
     """The endorsement certificate names an instance that the policy does not allow."""
 
 
+class EndorsementCertificateUnnamed(Waiting, check="E2"):
+    """The endorsement certificate names no machine, and the policy accepts names only."""
+
+
 class EndorsementCertificateOutOfDate(Denied, check="E2"):
     """The endorsement certificate, or one above it, is not valid now."""
 

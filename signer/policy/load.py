@@ -219,6 +219,7 @@ def _certificate_names(endorsement_key: Section, trust: TrustMode) -> Certificat
     return CertificateNameRules(
         gce_projects=_required_strings(section, "gce", "projects"),
         domain_uuid_schemes=_required_strings(section, "domainUUID", "schemes"),
+        unnamed=section.choice("unnamed", CertificateNameRules().unnamed),
     )
 
 

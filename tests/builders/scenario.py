@@ -11,6 +11,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from common.challenge import MEMBERS
 from common.evidence import Answer, ChallengeReference, Offer, Statement, encode_attestation_data
 from common.formats.strict_json import format_time
 from common.names import (
@@ -165,6 +166,7 @@ class Scenario:
     ek_creation: Statement | None = None
     event_log: bytes | None = None
     pcr_signatures: bytes | None = None
+    members: tuple[str, ...] = MEMBERS
     sans: Iterable[str] = ()
     ek: TpmKey = field(default_factory=lambda: default_keys()[0])
     ak: TpmKey = field(default_factory=lambda: default_keys()[1])
@@ -286,6 +288,7 @@ class Scenario:
             pkcs10_sha256=sha256(quoted or self.pkcs10()),
             expiration_seconds=self.expiration_seconds,
             usages=CLIENT_USAGES if self.kind is CsrKind.CLIENT else SERVING_USAGES,
+            members=self.members,
         )
 
     def attest(self, **changes: Any) -> Attest:
@@ -309,6 +312,7 @@ class Scenario:
                 uid=OFFER_UID,
                 issued_at=format_time(self.now),
                 key=challenge_key_id(self.challenge_keys.current),
+                members=self.members,
             ),
             quote=quote,
             signature=self.ak.sign(quote),

@@ -131,6 +131,8 @@ class FakeWorkload:
     wait: dict[str, str] = field(default_factory=dict)
     """"offer" or "answer" to pending-reason."""
     event_log: bool = False
+    pcr_signatures: bool = False
+    change_challenge: Callable[[str], str] = str
     known_as: str | None = None
     """The user name in SelfSubjectReviews, where that is not the requester's."""
     has_self_subject_review: bool = True
@@ -214,7 +216,8 @@ class FakeWorkload:
         elif isinstance(data, evidence.Answer):
             self._verdict(csr, pkcs10, data)
         elif CHALLENGE_ANNOTATION not in csr.annotations:
-            self.annotate(csr.spec.name, CHALLENGE_ANNOTATION, self._challenge(csr, data))
+            challenge = self.change_challenge(self._challenge(csr, data))
+            self.annotate(csr.spec.name, CHALLENGE_ANNOTATION, challenge)
 
     def _condition(self, name: str, condition: str, why: tuple[str, str]) -> None:
         csr = self.csrs[name]
@@ -238,6 +241,7 @@ class FakeWorkload:
                 encrypted_secret=encrypted,
                 pcrs={"sha256": (0, 7)},
                 event_log=self.event_log,
+                pcr_signatures=self.pcr_signatures,
                 tag="tag",
             )
         )
@@ -251,6 +255,7 @@ class FakeWorkload:
             pkcs10_sha256=sha256(pkcs10),
             expiration_seconds=csr.spec.expiration_seconds,
             usages=csr.spec.usages,
+            members=answer.challenge.members,
         )
         if Attest.parse(answer.quote).extra_data != expected:
             self._condition(csr.spec.name, "Denied", ("AnswerNotBound", "not for this challenge"))

@@ -87,6 +87,7 @@ def _claim(task: Task, api: Replay) -> None:
     """Write the claims, with live reads: another node has the key in the caches."""
     request = claim_writes.ClaimRequest(
         public_key_pem="-----BEGIN PUBLIC KEY-----",
+        key_names=frozenset({_KEY}),
         holder=_HOLDER,
         node=_node(()),
         requester_credential=_id(task.presented),
@@ -117,7 +118,9 @@ def _certificate(task: Task) -> claim_writes.WithheldCertificate:
 def _release(task: Task, api: Replay) -> None:
     """Release the certificate of a CSR that is approved."""
     claimed: Any = SimpleNamespace(
-        verified=SimpleNamespace(holder=_HOLDER, endorsement_key=SimpleNamespace(name=_KEY)),
+        verified=SimpleNamespace(
+            holder=_HOLDER, trust=SimpleNamespace(key=SimpleNamespace(name=_KEY))
+        ),
         certificate=_certificate(task),
     )
     current: Any = SimpleNamespace(

@@ -14,10 +14,12 @@ from signer.errors import CsrChanged
 from signer.model import Csr, Machine
 from signer.policy.policy import AccessReview, Approval, Policy
 from signer.verify import checks
+from signer.verify.attestation.attestation_key import AttestationKey
 from signer.verify.attestation.endorsement_key import EndorsementKey
 from signer.verify.attestation.quoted_pcrs import Pcrs
 from signer.verify.checks import Step
 from signer.verify.context import VerificationContext
+from signer.verify.machines.endorsement_trust import Trust
 from signer.verify.requests.access import verify_access
 from signer.verify.requests.parse import ParsedRequest
 from signer.verify.requests.recognize import CsrKind, recognize_csr
@@ -37,13 +39,14 @@ class CsrState:
         self.audit = AuditContext(cluster=cluster.key, csr=csr, started=dependencies.monotonic())
         self.parsed: ParsedRequest | None = None
         self.endorsement_key: EndorsementKey | None = None
-        self.proved_key = ""
-        """Name of the endorsement key of the TPM that made the quote, once that is verified."""
+        self.proved_keys: frozenset[str] = frozenset()
+        """Names of the keys of the TPM that made the quote, once that is verified."""
         self.quoted: Pcrs | None = None
         """The values that this TPM quoted, once that is verified."""
         self.is_dry_run = False
         """Whether the policy disables approvals."""
         self._rules: EffectivePolicy
+        self._key_names: set[str] = set()
 
     @property
     def csr(self) -> Csr:
@@ -109,19 +112,24 @@ class CsrState:
 
     def requeue_on_change(self) -> Result:
         """Return the result for a CSR that waits for a change of what it names."""
-        names = (self.audit.node_name, self.audit.provider_id, self.audit.endorsement_key)
+        names = {self.audit.node_name, self.audit.provider_id} | self._key_names
         return Result(requeue=Requeue.ON_CHANGE, topics=frozenset(filter(None, names)))
 
     def _record_check(self, step: Step, proved: T) -> T:
-        """Note the endorsement key once it is verified, for the audit log and the topics.
+        """Note the keys of the TPM once they are verified, for the audit log and the topics.
 
-        A later check may make the CSR wait for a change of this key's object.
+        A later check may make the CSR wait for a change of the object of one of them.
         """
+        if isinstance(proved, (EndorsementKey, AttestationKey)):
+            self._key_names.add(proved.name)
         if isinstance(proved, EndorsementKey):
             self.audit.endorsement_key = proved.name
             self.endorsement_key = proved
-        if step == checks.QUOTE and self.endorsement_key is not None:
-            self.proved_key = self.endorsement_key.name
+        if isinstance(proved, Trust):
+            self.audit.endorsement_key = proved.key.name
+            self._key_names |= proved.names
+        if step == checks.QUOTE:
+            self.proved_keys = frozenset(self._key_names)
         if step == checks.PCR_DIGEST:
             self.quoted = cast("Pcrs", proved)
         return proved

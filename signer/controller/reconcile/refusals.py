@@ -127,7 +127,7 @@ def _enqueue_refusal(current: CsrState, error: AttestationError) -> None:
             current.csr,
             current.cluster.inventory,
             node_name=current.audit.node_name,
-            proved_key=current.proved_key,
+            proved_keys=current.proved_keys,
         )
         if node is not None:
             refusal = Refusal(
@@ -153,7 +153,7 @@ def _measured(
         not isinstance(error, (PcrPolicyMismatch, EventLogPolicyMismatch))
         or not isinstance(answer, ParsedAnswer)
         or quoted is None
-        or current.proved_key != node.endorsement_key
+        or node.endorsement_key not in current.proved_keys
     ):
         return None
     boot = describe_event_log(answer.evidence.event_log, quoted)

@@ -62,6 +62,8 @@ class ClaimRequest:
     """A claim to write."""
 
     public_key_pem: str
+    key_names: frozenset[str]
+    """The EndorsementKeys of all keys of the TPM; `node.endorsement_key` is the trusted one."""
     holder: KeyHolder
     node: AttestedNodeObject
     """What it says about certificates is empty and unused."""
@@ -190,17 +192,19 @@ class _Attempt:
     ) -> WrittenClaim:
         """Make every check before the first write: a refused request changes no claim."""
         holder = self.request.holder
+        for name in sorted(self.request.key_names - {self.request.node.endorsement_key}):
+            # From the caches: it is not claimed, so that no write could prove what was read.
+            self._require_free(self.inventory.endorsement_key(name))
         self._require_key(key)  # (K1)
         alarm = self._find_unknown_credential(node)  # (K4)
         if alarm is not None and self._denies_unknown_credential(node):
             raise alarm
         self._require_name(node)  # (K2)
-        name = self._next_term(key, node)
-        certificate = self.request.sign(
-            attested_group(self.request.node.endorsement_key, name.term)
-        )
+        next_name = self._next_term(key, node)
+        group = attested_group(self.request.node.endorsement_key, next_name.term)
+        certificate = self.request.sign(group)
         held = self._take_key(key)
-        written = self._take_name(node, certificate, name)
+        written = self._take_name(node, certificate, next_name)
         # K3: otherwise a replica that read an older state could still take the key. Needed even if
         # the claim was complete: the replica that completed it may have crashed before its own K3.
         # It also fails if the key was banned, released or taken since it was read.
@@ -230,17 +234,20 @@ class _Attempt:
 
     def _require_key(self, key: EndorsementKeyObject | None) -> None:
         """K1: require that the node has the key, or may take it."""
+        self._require_free(key)
+        held_by = None if key is None else key.held_by
+        if held_by is None or not is_same_holder(held_by, self.request.holder):
+            self._require_no_other_node(key, held_by)
+
+    def _require_free(self, key: EndorsementKeyObject | None) -> None:
+        """Require that a key is usable here, and that no other living node holds it."""
         holder = self.request.holder
-        held_by = None
-        if key is not None:
-            require_usable(key, holder.cluster, holder.provider_id)
-            held_by = key.held_by
-            if held_by is not None and is_same_holder(held_by, holder):
-                return
-            if held_by is not None:
-                state = self._holder_state(key, held_by)
-                require_key_free(held_by, state, holder, EndorsementKeyInUse)
-        self._require_no_other_node(key, held_by)
+        if key is None:
+            return
+        require_usable(key, holder.cluster, holder.provider_id)
+        if key.held_by is not None and not is_same_holder(key.held_by, holder):
+            state = self._holder_state(key, key.held_by)
+            require_key_free(key.held_by, state, holder, EndorsementKeyInUse)
 
     def _holder_state(self, key: EndorsementKeyObject, held_by: KeyHolder) -> MachineState:
         """Return the state of the Machine of the node that holds a key."""
@@ -292,7 +299,7 @@ class _Attempt:
 
     def _require_name(self, node: AttestedNodeObject | None) -> None:
         """K2: require that no other key has the node name, or that the name may be taken."""
-        if node is not None and node.endorsement_key != self.request.node.endorsement_key:
+        if node is not None and node.endorsement_key not in self.request.key_names:
             other = self.claims.endorsement_key(node.endorsement_key)
             require_name_free(other, self._state(other, node), self.request.holder)
 

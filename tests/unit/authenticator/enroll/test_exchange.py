@@ -97,10 +97,14 @@ def test_event_log_is_sent_when_it_is_requested(*, requested: bool, sent: bytes 
     assert node.cluster.answers[0].event_log == sent
 
 
-def test_signatures_of_the_boot_image_are_sent() -> None:
+@pytest.mark.parametrize(("requested", "sent"), [(True, b"{}"), (False, None)])
+def test_signatures_of_the_boot_image_are_sent_when_they_are_requested(
+    *, requested: bool, sent: bytes | None
+) -> None:
     node = FakeNode(pcr_signatures=b"{}")
+    node.cluster.pcr_signatures = requested
     node.obtain()
-    assert node.cluster.answers[0].pcr_signatures == b"{}"
+    assert node.cluster.answers[0].pcr_signatures == sent
 
 
 def test_phases_are_recorded() -> None:
@@ -525,6 +529,16 @@ def test_unreadable_challenge_is_ignored_until_a_readable_one() -> None:
     node.cluster.on_wait = junk_first
     node.obtain()
     assert len(looks) > 1
+
+
+def test_unreadable_challenge_is_logged_with_its_error(caplog: pytest.LogCaptureFixture) -> None:
+    """Otherwise a version that changes a meaning would look like a signer that does not run."""
+    node = FakeNode()
+    node.cluster.change_challenge = lambda text: text.replace('"v1"', '"v2"')
+    with pytest.raises(DeadlinePassed, match=r"cannot be read.*: the version must be v1"):
+        node.obtain()
+    logged = [record.getMessage() for record in caplog.records]
+    assert [line for line in logged if "challenge: the version must be v1" in line]
 
 
 def test_challenge_that_was_exchanged_later_does_not_end_the_exchange() -> None:

@@ -354,6 +354,29 @@ def test_the_circuit_breaker_of_a_closed_cluster_is_reset(
 
 
 @pytest.mark.parametrize(
+    "shared",
+    [
+        "worker",
+        "platform thread",
+        "turn of workload clusters",
+        "turn of the management cluster",
+    ],
+)
+def test_replica_in_which_a_task_waits_for_a_minute_is_not_ready(
+    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch, shared: str
+) -> None:
+    """40 names that nobody answered held all threads for good, and `/readyz` was 200."""
+    parts, seconds = make_components(workload), 59.0
+    monkeypatch.setattr(parts, "_can_serve", lambda: True)
+    monkeypatch.setattr(type(parts.replicas), "has_share_of_clusters", True)
+    monkeypatch.setitem(parts.waits._waits, shared, lambda: seconds)
+    assert parts._is_ready()
+    seconds = 60.0
+    assert not parts._is_ready()
+    assert parts.waits.seconds()[shared] == 60.0
+
+
+@pytest.mark.parametrize(
     ("kind", "decides"),
     [
         ("clusters", True),

@@ -719,7 +719,8 @@ def test_the_endorsement_key_is_a_topic_of_a_waiting_request(filed: str) -> None
     result = fixture.reconcile(csr)
     reason = fixture.csrs.stored[csr.name].annotations[PENDING_REASON_ANNOTATION]
     assert reason.startswith("EndorsementKeyHolderDeleting: ")
-    assert result.topics == {NODE, PROVIDER_ID, key_name(fixture.scenario.ek)}
+    keys = {key_name(fixture.scenario.ek), key_name(fixture.scenario.ak)}
+    assert result.topics == {NODE, PROVIDER_ID, *keys}
 
 
 def test_a_request_of_a_cluster_that_opted_out_stays_in_the_queue() -> None:

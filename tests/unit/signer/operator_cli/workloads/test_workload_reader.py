@@ -263,3 +263,10 @@ def test_refusal_of_a_workload_cluster_is_one_line_without_json_that_names_the_c
         "the workload cluster team-a/c1 cannot be read: the API server answered with status 403"
         " (GET /api/v1/x: secrets is forbidden)"
     )
+
+
+def test_deeply_nested_error_of_an_api_server_is_shown_as_text() -> None:
+    detail = "GET /x: " + "[" * 100_000 + "]" * 100_000
+    error = ApiServerUnavailable("the API server answered", detail=detail)
+    error.status = 500
+    assert workload_reader._describe(error) == "the API server answered (GET /x)"
