@@ -209,9 +209,17 @@ def test_what_a_ban_ended_stays_ended_after_a_move(sites: TwoSites, node: Node) 
     moves.report_status(second, node)
     assert claim(second, node)["term"] == 2
     admin = sites.workload.admin
-    admin.delete(ADMISSION_POLICIES.object_path(POLICY_NAMES[0]))
-    wait_until(lambda: not is_refused(ended, node.name), what="the list is lost", seconds=30)
-    wait_until(lambda: is_refused(ended, node.name), what="the list is rebuilt", seconds=120)
+    path = ADMISSION_POLICIES.object_path(POLICY_NAMES[0])
+    lost = admin.get(path)["metadata"]["uid"]
+    admin.delete(path)
+
+    def is_rebuilt() -> bool:
+        policies = admin.list(ADMISSION_POLICIES.collection_path())
+        names = {p["metadata"]["uid"]: p["metadata"]["name"] for p in policies}
+        return POLICY_NAMES[0] in names.values() and lost not in names
+
+    wait_until(is_rebuilt, what="the list is rebuilt", seconds=120)
+    wait_until(lambda: is_refused(ended, node.name), what="it ends again", seconds=30)
     wait_until(lambda: node.call(*renew).status == 0, what="it renews again", seconds=120)
     assert not is_refused(client_of(node), node.name)
 
