@@ -20,7 +20,7 @@ from signer.inventory.caches import (
     read_node,
     read_service,
 )
-from signer.inventory.credential_list import CredentialListClient
+from signer.inventory.ended_certificates import EndedCertificatesClient
 from signer.inventory.marker_client import MarkerClient
 from signer.inventory.node_labels import NodeLabelClient
 from signer.inventory.node_taints import NodeTaintClient
@@ -85,7 +85,7 @@ class WorkloadCluster(WorkloadCaches):
             tenant=key.namespace,
         )
         self.writer = CsrClient(self._api)
-        self.credentials = CredentialListClient(self._api)
+        self.ended = EndedCertificatesClient(self._api)
         self.node_labels = NodeLabelClient(self._api)
         self.node_taints = NodeTaintClient(self._api)
         self.stopped = Event()

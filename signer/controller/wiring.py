@@ -17,6 +17,7 @@ from signer.clusters.workload_clusters import WorkloadClusters
 from signer.controller.clock_skew import ClockSkew
 from signer.controller.live_leases import RENEW_DEADLINE
 from signer.controller.maintenance.binding_removal import BindingRemoval
+from signer.controller.maintenance.ended_sync import clusters_of_changed_key
 from signer.controller.maintenance.management_rounds import Cleanup
 from signer.controller.maintenance.markers import Markers
 from signer.controller.maintenance.schedule import WorkloadMaintenance
@@ -49,7 +50,6 @@ from signer.fairness.compute_line import ComputeLine
 from signer.fairness.memory_budget import Budgets
 from signer.fairness.task_pool import TaskPool
 from signer.inventory.cluster_api.cluster_status import ClusterStatusClient
-from signer.inventory.credential_list import cluster_of_changed_key
 from signer.inventory.custom_resources.default_policy import DefaultPolicy
 from signer.inventory.replica_records.authority_leases import AuthorityLeases
 from signer.inventory.replica_records.challenge_keys import ChallengeKeyStore
@@ -401,10 +401,10 @@ class ControllerParts:
     def _on_key_changed(
         self, _: str, before: EndorsementKeyObject | None, after: EndorsementKeyObject | None
     ) -> None:
-        cluster = cluster_of_changed_key(before, after)
-        workload = None if cluster is None else self.clusters.get(cluster)
-        if workload is not None:
-            workload.maintenance_due.set()
+        for cluster in clusters_of_changed_key(before, after):
+            workload = self.clusters.get(cluster)
+            if workload is not None:
+                workload.maintenance_due.set()
 
 
 def _now() -> datetime:

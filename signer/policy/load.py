@@ -291,9 +291,6 @@ def _renewals(section: Section) -> RenewalRules:
     defaults = _DEFAULTS.renewals
     return RenewalRules(
         unknown_credential=section.choice("unknownCredential", defaults.unknown_credential),
-        publish_credentials=section.boolean(
-            "publishCredentials", default=defaults.publish_credentials
-        ),
         taint_unattested=section.boolean("taintUnattested", default=defaults.taint_unattested),
     )
 

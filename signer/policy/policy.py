@@ -316,8 +316,6 @@ class RenewalRules:
     """What the certificate must be with which a node files a request (K4)."""
 
     unknown_credential: UnknownCredential = UnknownCredential.WARN
-    publish_credentials: bool = False
-    """Whether the workload cluster has a list of the certificates that nodes may write with."""
     taint_unattested: bool = False
     """Whether Nodes get a taint while their renewal is refused or overdue."""
 

@@ -60,7 +60,6 @@ EVERY_SETTING: dict[str, object] = {
     "nameReuse": "AfterCertificate",
     "renewals": {
         "unknownCredential": "Deny",
-        "publishCredentials": True,
         "taintUnattested": True,
     },
     "autoApproveBindings": "Wait",
@@ -496,10 +495,6 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
     "unknown reaction to an unknown certificate": (
         {"renewals": {"unknownCredential": "Ignore"}},
         "spec.renewals.unknownCredential: must be one of Warn, Deny",
-    ),
-    "publishing is not a boolean": (
-        {"renewals": {"publishCredentials": "yes"}},
-        "spec.renewals.publishCredentials: must be true or false",
     ),
     "tainting is not a boolean": (
         {"renewals": {"taintUnattested": "NoSchedule"}},

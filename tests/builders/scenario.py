@@ -48,9 +48,9 @@ from signer.model import (
 )
 from signer.policy.policy import Policy
 from signer.verify.answer import VerifiedAnswer, verify_answer
-from signer.verify.claimed_answer import WithheldCertificate
 from signer.verify.context import VerificationContext
 from signer.verify.kubelet_serving import VerifiedServing, verify_kubelet_serving
+from signer.verify.machines.claim_writes import Sign, WithheldCertificate
 from signer.verify.offer import VerifiedOffer, verify_offer
 from signer.verify.requests.parse import (
     ParsedAnswer,
@@ -133,6 +133,11 @@ def unreleased(not_after: datetime, name: str = "new") -> WithheldCertificate:
     return WithheldCertificate(
         pem=content, credential_id=credential_id(content), not_after=not_after
     )
+
+
+def signed(not_after: datetime, name: str = "new") -> Sign:
+    """Return a function that signs `unreleased` for any group."""
+    return lambda _: unreleased(not_after, name)
 
 
 def record_of(key: TpmKey) -> RegisteredKey:

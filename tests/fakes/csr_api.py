@@ -25,6 +25,7 @@ from common.names import (
     PENDING_REASON_ANNOTATION,
     SUPPORTED_VERSIONS_ANNOTATION,
 )
+from common.node_identity import attested_group
 from common.requests.binding import answer_extra_data, sha256
 from common.requests.csr import decode_request, node_subject
 from common.requests.pkcs10 import OtherGeneralName, Pkcs10, parse_pkcs10
@@ -37,6 +38,7 @@ CHALLENGE_KEY_ID = "0123456789abcdef"
 BOOTSTRAP_USER = "system:bootstrap:abcdef"
 AUTHORITY = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "cluster CA")])
 SERVER_AUTH = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
+GROUP = attested_group("ab" * 32, 1)
 CLIENT_AUTH = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
 
 
@@ -52,7 +54,8 @@ class Issuance:
     names: tuple[x509.GeneralName, ...] | None = None
     """Instead of the requested names."""
     node_name: str | None = None
-    organisations: tuple[str, ...] = ("system:nodes",)
+    organisations: tuple[str, ...] | None = None
+    """By default those of the request, and in a client certificate the group of a key."""
     public_key: ec.EllipticCurvePublicKey | None = None
     text_around: bytes = b""
 
@@ -64,7 +67,11 @@ class Issuance:
             for attribute in node_subject(self.node_name or request.node_name)
             if attribute.oid != NameOID.ORGANIZATION_NAME
         ]
-        names += [x509.NameAttribute(NameOID.ORGANIZATION_NAME, o) for o in self.organisations]
+        organisations = self.organisations
+        if organisations is None:
+            is_serving = self.usage is not None and self.usage != CLIENT_AUTH
+            organisations = ("system:nodes", *(() if is_serving else (GROUP,)))
+        names += [x509.NameAttribute(NameOID.ORGANIZATION_NAME, o) for o in organisations]
         moment = datetime.fromtimestamp(now, UTC)
         builder = (
             x509.CertificateBuilder()

@@ -11,7 +11,6 @@ from signer.controller.queue.workqueue import Requeue, Result
 from signer.controller.reconcile.csr_status import CsrStatus
 from signer.controller.reconcile.dependencies import ClusterContext, Dependencies
 from signer.errors import CsrChanged
-from signer.inventory.credential_list import CredentialList
 from signer.model import Csr, Machine
 from signer.policy.policy import AccessReview, Approval, Policy
 from signer.verify import checks
@@ -98,13 +97,6 @@ class CsrState:
         """R4: only for a verified request, since it costs two calls to the API server."""
         if self.policy.access_review is AccessReview.REQUIRE:
             verify_access(self.csr, kind, self.cluster.csrs.may_create)
-
-    def read_credential_list(self, node_name: str) -> CredentialList | None:
-        """Return what the credential list has for a node, `None` where the signer keeps none."""
-        if not self.policy.renewals.publish_credentials:
-            return None
-        listed = self.cluster.credentials.read()
-        return None if listed is None else listed.of_node(node_name)
 
     def record(
         self, outcome: str, error: AttestationError | None = None, *, new: bool = True

@@ -16,6 +16,7 @@ from signer.errors import (
     AttestedNodeUnreadable,
     AuthorityUnavailable,
     ChallengeKeyUnavailable,
+    EndedCertificatesNotListed,
     EndorsementKeyNotRegistered,
     EventLogPolicyMismatch,
     MachineDeleting,
@@ -35,6 +36,7 @@ _LASTING_FAILURES: Final = (
     AttestedNodeUnreadable,
     AuthorityUnavailable,
     ChallengeKeyUnavailable,
+    EndedCertificatesNotListed,
     PermissionMissing,
 )
 """Failures that last until an operator ends them, and in which a CSR can be annotated."""

@@ -36,10 +36,11 @@ from authenticator.tpm.templates import ATTESTATION_TEMPLATES
 from common.challenge import decode_challenge, encode_challenge
 from common.errors import ApiServerUnavailable, AttestationError
 from common.names import CHALLENGE_ANNOTATION
+from common.node_identity import attested_group
 from common.requests.csr import decode_request
 from common.requests.pkcs10 import parse_pkcs10
 from common.tpm.constants import ObjectAttributes
-from tests.fakes.csr_api import SERVER_AUTH, FakeWorkload, Issuance
+from tests.fakes.csr_api import GROUP, SERVER_AUTH, FakeWorkload, Issuance
 from tests.fakes.node import BUDGET_SECONDS, NODE_NAME, CrashInjector, FakeNode, SimulatedCrash
 
 
@@ -629,7 +630,14 @@ WRONG_CERTIFICATES: dict[type[AttestationError], dict[str, Callable[[FakeWorkloa
         ),
         "another name": change_issuance(node_name="worker-2"),
         "another organization": change_issuance(organisations=("other",)),
-        "one organization more": change_issuance(organisations=("system:nodes", "system:masters")),
+        "one organization more": change_issuance(
+            organisations=("system:nodes", GROUP, "system:masters")
+        ),
+        "no group of a key": change_issuance(organisations=("system:nodes",)),
+        "the groups of two keys": change_issuance(
+            organisations=("system:nodes", GROUP, attested_group("cd" * 32, 1))
+        ),
+        "a group of no term": change_issuance(organisations=("system:nodes", f"{GROUP[:-1]}0")),
         "an authority": change_issuance(authority=True),
         "no usage": change_issuance(usage=None),
         "a name that was not requested": change_issuance(names=(x509.DNSName("worker-1"),)),

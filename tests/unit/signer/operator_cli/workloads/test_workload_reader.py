@@ -173,13 +173,15 @@ def test_answers_of_other_types_are_findings_and_no_crash() -> None:
             return 201, {"status": {"allowed": True}}
         return 200, {"items": [odd]}
 
-    findings = read_workload_findings(workload(answer), CLUSTER)
+    findings = read_workload_findings(workload(answer), CLUSTER, frozenset())
     assert {finding.result for finding in findings} == {FindingResult.OK}
 
 
 def test_review_of_another_type_is_an_error_of_that_cluster() -> None:
     with pytest.raises(ApiServerUnavailable):
-        read_workload_findings(workload((201, {"status": {"allowed": "yes"}})), CLUSTER)
+        read_workload_findings(
+            workload((201, {"status": {"allowed": "yes"}})), CLUSTER, frozenset()
+        )
 
 
 def test_service_of_a_workload_cluster_adds_no_management_object() -> None:
