@@ -1,7 +1,8 @@
 """The challenge: the annotation that the signer writes to an offer, to the byte.
 
-The node decodes it. The decoder accepts one encoding and refuses all others; it does not interpret
-the TPM structures in it. Source: docs/protocol.md section 4.
+The node decodes it. The decoder ignores unknown members at the top, with which a later signer asks
+for more evidence; it accepts one encoding of all others. It does not interpret the TPM structures
+in it. Source: docs/protocol.md sections 3 and 4.
 """
 
 import re
@@ -17,6 +18,19 @@ from common.tpm.pcrs import PcrSelection
 MAX_CHALLENGE: Final = 8 * 1024
 """Characters of a challenge. All PCRs of all banks and the largest keys need less."""
 
+MEMBERS: Final = (
+    "credentialBlob",
+    "encryptedSecret",
+    "eventLog",
+    "issuedAt",
+    "key",
+    "pcrSignatures",
+    "pcrs",
+    "version",
+)
+"""The members that a node of this version acts on, sorted. Only the signer interprets `tag`."""
+
+_KNOWN: Final = frozenset({*MEMBERS, "tag"})
 _TAG: Final = re.compile(r"[!-~]{1,128}")
 
 
@@ -30,6 +44,8 @@ class Challenge:
     encrypted_secret: bytes
     pcrs: PcrSelection
     event_log: bool
+    """Whether the answer has to have the event log, and `pcr_signatures` those of PCR values."""
+    pcr_signatures: bool
     tag: str
 
 
@@ -44,13 +60,14 @@ def encode_challenge(challenge: Challenge) -> str:
             "encryptedSecret": strict_json.base64_text(challenge.encrypted_secret),
             "pcrs": {bank: list(indices) for bank, indices in challenge.pcrs.items()},
             "eventLog": challenge.event_log,
+            "pcrSignatures": challenge.pcr_signatures,
             "tag": challenge.tag,
         }
     )
 
 
 def decode_challenge(text: str) -> Challenge:
-    """Parse a challenge annotation.
+    """Parse a challenge annotation, without its unknown members.
 
     Raises `ChallengeMalformed`.
     """
@@ -71,19 +88,22 @@ def take_banks(value: object) -> dict[str, object]:
 
 
 def _decode_challenge(document: dict[str, object]) -> Challenge:
-    version, issued_at, key, blob, secret, pcrs, event_log, tag = strict_json.take_members(
-        document,
-        "version",
+    members = strict_json.take_object(document)
+    if members.get("version") != VERSION:
+        raise strict_json.JsonMalformed(f"the version must be {VERSION}")
+    known = {name: value for name, value in members.items() if name in _KNOWN}
+    issued_at, key, blob, secret, pcrs, event_log, signatures, tag, _ = strict_json.take_members(
+        known,
         "issuedAt",
         "key",
         "credentialBlob",
         "encryptedSecret",
         "pcrs",
         "eventLog",
+        "pcrSignatures",
         "tag",
+        "version",
     )
-    if version != VERSION:
-        raise strict_json.JsonMalformed(f"the version must be {VERSION}")
     return Challenge(
         issued_at=strict_json.time_text(issued_at),
         key=strict_json.take_str(key, strict_json.KEY_ID),
@@ -91,6 +111,7 @@ def _decode_challenge(document: dict[str, object]) -> Challenge:
         encrypted_secret=strict_json.take_base64(secret),
         pcrs={bank: _pcr_indices(indices) for bank, indices in take_banks(pcrs).items()},
         event_log=strict_json.take_bool(event_log),
+        pcr_signatures=strict_json.take_bool(signatures),
         tag=strict_json.take_str(tag, _TAG),
     )
 

@@ -7,12 +7,13 @@ version is not reported as malformed.
 Source: docs/protocol.md section 4.
 """
 
+import re
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from common.challenge import take_banks
+from common.challenge import MEMBERS, take_banks
 from common.errors import (
     AttestationDataMalformed,
     TooLarge,
@@ -34,6 +35,8 @@ about 100 times the largest published log. It is small enough to decompress for 
 """
 MAX_PCR_SIGNATURES: Final = 16 * 1024
 """Bytes of systemd's `tpm2-pcr-signature.json`: four boot phases of one key need 2 KiB a bank."""
+_MAX_MEMBERS: Final = 64
+_MEMBER: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{0,63}")
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _INDICES: Final = {str(index): index for index in range(PCR_COUNT)}
 
@@ -75,6 +78,8 @@ class ChallengeReference:
     uid: str
     issued_at: str
     key: str
+    members: tuple[str, ...] = MEMBERS
+    """The names in the challenge that the node acted on, sorted: those of v1, and perhaps more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +162,7 @@ def _encode_answer(answer: Answer) -> dict[str, object]:
             "uid": reference.uid,
             "issuedAt": reference.issued_at,
             "key": reference.key,
+            "members": list(reference.members),
         },
         "quote": strict_json.base64_text(answer.quote),
         "signature": strict_json.base64_text(answer.signature),
@@ -241,12 +247,27 @@ def _statement(value: object) -> Statement:
 
 
 def _reference(value: object) -> ChallengeReference:
-    uid, issued_at, key = strict_json.take_members(value, "uid", "issuedAt", "key")
+    uid, issued_at, key, members = strict_json.take_members(
+        value, "uid", "issuedAt", "key", "members"
+    )
     return ChallengeReference(
         uid=strict_json.take_str(uid, strict_json.UID),
         issued_at=strict_json.time_text(issued_at),
         key=strict_json.take_str(key, strict_json.KEY_ID),
+        members=_members(members),
     )
+
+
+def _members(value: object) -> tuple[str, ...]:
+    array = strict_json.take_array(value)
+    if len(array) > _MAX_MEMBERS:
+        raise strict_json.JsonMalformed("challenge.members has too many names")
+    names = [strict_json.take_str(name, _MEMBER) for name in array]
+    if names != sorted(set(names)) or not set(names) >= set(MEMBERS):
+        raise strict_json.JsonMalformed(
+            "challenge.members must be ascending without repetition, with all names of v1"
+        )
+    return tuple(names)
 
 
 def _pcr_values(bank: str, value: object) -> dict[int, bytes]:

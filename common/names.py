@@ -27,9 +27,6 @@ CHALLENGE_ANNOTATION: Final = ANNOTATION_PREFIX + "challenge"
 SUPPORTED_VERSIONS_ANNOTATION: Final = ANNOTATION_PREFIX + "supported-versions"
 PENDING_REASON_ANNOTATION: Final = ANNOTATION_PREFIX + "pending-reason"
 
-CREDENTIAL_POLICY: Final = "credentials.attestation.cluster.x-k8s.io"
-"""ValidatingAdmissionPolicy that refuses writes with certificates which the signer has ended."""
-
 API_GROUP: Final = "attestation.cluster.x-k8s.io"
 API_VERSION: Final = "v1alpha1"
 

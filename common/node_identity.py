@@ -1,4 +1,4 @@
-"""Grammars of the two names of a node: the Node's name and the Machine's provider ID.
+"""Grammars of what identifies a node: its name, its Machine's provider ID, and its group.
 
 Imports nothing slow: the node reads its settings with these before each call of the kubelet.
 """
@@ -16,6 +16,10 @@ _LOCAL_HOST: Final = re.compile(r"(?:.+\.)?localhost[46]?(?:\..+)?")
 """What every host calls itself (RFC 6761 section 6.3), and what a host without a name is called,
 such as `localhost.localdomain` and `localhost6`."""
 _PROVIDER_ID_TEXT: Final = re.compile(r"[!-~]{1,512}")
+KEY_DIGITS: Final = 32
+"""Hex digits of a key's digest in a group. X.520 limits an organization to 64 characters."""
+MAX_TERM: Final = 999_999_999
+_GROUP: Final = re.compile(f"attested:[0-9a-f]{{{KEY_DIGITS}}}\\.[1-9][0-9]{{0,8}}")
 
 
 def require_node_name(name: str) -> str:
@@ -43,3 +47,16 @@ def require_provider_id(text: str) -> str:
     if _PROVIDER_ID_TEXT.fullmatch(text) is None:
         raise ProviderIDMalformed("provider ID is not 1 to 512 printable ASCII characters")
     return text
+
+
+def attested_group(key_name: str, term: int) -> str:
+    """Return the group of a node: the key that it was attested with, and the term from 1.
+
+    It is an organization of the client certificate (docs/protocol.md section 6).
+    """
+    return f"attested:{key_name[:KEY_DIGITS]}.{term}"
+
+
+def is_attested_group(text: str) -> bool:
+    """Return whether a text has the form of `attested_group`."""
+    return _GROUP.fullmatch(text) is not None

@@ -71,6 +71,11 @@ def spki(public_key: PublicKey) -> bytes:
     return public_key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
+def public_key_pem(public_key: PublicKey) -> str:
+    """Return the key as PEM, as `EndorsementKey` objects hold it."""
+    return public_key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+
+
 def spki_sha256(public_key: PublicKeyTypes) -> bytes:
     """Return the SHA-256 of the canonical SubjectPublicKeyInfo, 32 bytes. Raises `InvalidKey`."""
     return hashlib.sha256(canonical_spki(public_key)).digest()

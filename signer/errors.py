@@ -343,6 +343,10 @@ class EndorsementCertificateNameNotAllowed(Denied, check="E2"):
     """The endorsement certificate names an instance that the policy does not allow."""
 
 
+class EndorsementCertificateUnnamed(Waiting, check="E2"):
+    """The endorsement certificate names no machine, and the policy accepts names only."""
+
+
 class EndorsementCertificateOutOfDate(Denied, check="E2"):
     """The endorsement certificate, or one above it, is not valid now."""
 
@@ -398,6 +402,18 @@ class NodeNameReserved(Waiting, check="K2"):
     """The Machine with the node name is being deleted, or its last certificate has not expired."""
 
 
+class BanNotRecorded(Waiting, check="K2", alarm=True):
+    """The workload cluster lists a ban of the key that the management cluster does not have."""
+
+
+class NodeNameHolderNotRecorded(Waiting, check="K2", alarm=True):
+    """The workload cluster lists a holder of the node name whom no claim names."""
+
+
+class EndedCertificatesNotListed(Unavailable, check="K2", alarm=True):
+    """The certificates that a new one replaces cannot be listed as ended."""
+
+
 class AttestedNodeUnreadable(Unavailable, check="K2", alarm=True):
     """An AttestedNode cannot be read: its name and its certificates are unknown."""
 
@@ -448,11 +464,7 @@ class CertificateNotAsVerified(Waiting, check="I1", alarm=True):
     """The signed certificate does not say exactly what was verified: it is not written."""
 
 
-# Alarms about the credential list, which stop no request
-
-
-class CredentialListFull(Unavailable, alarm=True):
-    """The credential list of a Cluster has no space, or soon has none."""
+# An alarm that stops no request
 
 
 class ClaimsOutOfDate(Unavailable, alarm=True):

@@ -217,6 +217,24 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ban:
+    """`EndorsementKey.spec.banned`."""
+
+    since: datetime | None = None
+    node: tuple[ClusterKey, str] | None = None
+    """The node whose certificates end, where no claim says it: its Cluster and name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiftedBan:
+    """`EndorsementKey.spec.banLifted`: the last ban that an operator lifted."""
+
+    at: datetime
+    certificates_too: bool
+    """Whether the certificates that the ban ended are valid again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EndorsementKeyObject:
     """An EndorsementKey; `name` is the hex SHA-256 of the canonical SubjectPublicKeyInfo."""
 
@@ -231,6 +249,11 @@ class EndorsementKeyObject:
     """When its present holder first claimed it."""
     last_claimed: datetime | None = None
     """When a node claimed it last, or when the object was created if that is later."""
+    term: int = 1
+    """That of its next certificate, which a claim or an entry can exceed. A lift adds one."""
+    ban: Ban = Ban()
+    """What its ban says, if it is banned."""
+    ban_lifted: LiftedBan | None = None
 
     def is_released_from(self, cluster: ClusterKey, provider_id: str) -> bool:
         """Return whether an operator released the key from these nodes."""
@@ -382,6 +405,12 @@ class AttestedNodeObject:
     older claims."""
     last_refusal: Refusal | None = None
     """`None` since its last client certificate. For operators: no verdict depends on it."""
+    term: int = 0
+    """That of its client certificates; 0 before the first one."""
+    since: datetime | None = None
+    """When this key and term got the name."""
+    others_end_at: datetime | None = None
+    """When the last certificate in this name ends that is of another key or term."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

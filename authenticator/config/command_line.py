@@ -49,7 +49,6 @@ class Arguments:
     cluster: str | None = None
     certificate: bool = False
     if_due: bool = False
-    if_refused: bool = False
     if_missing: bool = False
     replace: bool = False
     proxy_url: str | None = None
@@ -221,12 +220,6 @@ def _add_renew(parser: argparse.ArgumentParser) -> None:
     _add_kubeconfig(parser)
     parser.add_argument(
         "--if-due", action="store_true", help="only when the renewal of the certificate is due"
-    )
-    parser.add_argument(
-        "--if-refused",
-        action="store_true",
-        help="only when the admission policy for ended certificates refuses writes with the"
-        " certificate; exit code 1 if not, or if it cannot be replaced now",
     )
 
 

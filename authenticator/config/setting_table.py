@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from authenticator.tpm.device import DEFAULT_TCTI
-from common.names import CLIENT_SIGNER
+from common.names import CLIENT_SIGNER, SUPPORTED_VERSIONS
 from common.node_identity import require_node_name, require_provider_id
 
 DEFAULT_STATE_DIR: Final = "/var/lib/kubelet-authenticator"
@@ -165,6 +165,12 @@ SETTINGS: Final = (
         parse=_one_of(CLIENT_SIGNER),
         help=f"name of the signer; default, and the only one: {CLIENT_SIGNER}",
         metavar="NAME",
+    ),
+    Setting(
+        key="minimumVersion",
+        parse=_one_of(*SUPPORTED_VERSIONS),
+        help=f"oldest protocol version to use; default: {SUPPORTED_VERSIONS[0]}",
+        metavar="VERSION",
     ),
     Setting(
         key="expirationSeconds",

@@ -20,6 +20,8 @@ from common.names import (
 CREDENTIAL_UNKNOWN: Final = "RequesterCredentialUnknown"
 """Reason with which the signer denies a request that was filed with an old certificate (K4)."""
 
+NOT_ANSWERED: Final = "the signer has not answered yet"
+
 MAX_MESSAGE_CHARS: Final = 300
 """Characters of a foreign message that are displayed."""
 
@@ -53,9 +55,15 @@ def raise_if_rejected(csr: Csr) -> None:
 def pending_reason(csr: Csr) -> str:
     """Return the reason for which a pending CSR waits."""
     reason = csr.annotations.get(PENDING_REASON_ANNOTATION)
-    if reason is None:
-        return "the signer has not answered yet"
-    return f"the signer waits: {sanitize(reason)}"
+    if reason is not None:
+        return f"the signer waits: {sanitize(reason)}"
+    text = csr.annotations.get(CHALLENGE_ANNOTATION)
+    if text is not None:
+        try:
+            decode_challenge(text)
+        except ChallengeMalformed as error:
+            return f"the signer's answer cannot be read, so it has to replace it: {error.message}"
+    return NOT_ANSWERED
 
 
 def sanitize(text: str) -> str:

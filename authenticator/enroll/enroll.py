@@ -56,8 +56,6 @@ class Trigger(Enum):
     """The renewal point has passed, or the certificate was obtained for another exec info."""
     UNAUTHORIZED_SUSPECTED = "unauthorized-suspected"
     """A process asked again early, as after a 401: try the certificate, replace it if refused."""
-    WRITES_REFUSED = "writes-refused"
-    """The admission policy for ended certificates refuses writes with the certificate."""
     FORCED = "forced"
     """An operator wants a new certificate now."""
 
@@ -150,7 +148,7 @@ class _Enrollment:
                 return known and self._freshness(current) is Freshness.FRESH
             case Trigger.UNAUTHORIZED_SUSPECTED:
                 return self._freshness(current) is Freshness.FRESH
-            case Trigger.WRITES_REFUSED | Trigger.FORCED:
+            case Trigger.FORCED:
                 return False
 
     def _freshness(self, credential: Credential) -> Freshness:

@@ -37,7 +37,12 @@ from datetime import datetime
 from typing import Final, TypeVar
 
 from authenticator.enroll import issued_certificate
-from authenticator.enroll.csr_status import find_challenge, pending_reason, raise_if_rejected
+from authenticator.enroll.csr_status import (
+    NOT_ANSWERED,
+    find_challenge,
+    pending_reason,
+    raise_if_rejected,
+)
 from authenticator.enroll.enroll_dependencies import EnrollDependencies
 from authenticator.enroll.issued_certificate import IssuedCertificate
 from authenticator.errors import (
@@ -61,9 +66,8 @@ from authenticator.model import (
     backoff,
 )
 from common import evidence
-from common.challenge import Challenge, decode_challenge
+from common.challenge import MEMBERS, Challenge, decode_challenge
 from common.errors import ApiServerUnavailable, StartOver
-from common.names import PENDING_REASON_ANNOTATION
 from common.requests.binding import answer_extra_data, sha256
 from common.requests.csr import build_pkcs10, decode_request, encode_request
 
@@ -243,6 +247,7 @@ class _Exchange:
                 pkcs10_sha256=sha256(pkcs10),
                 expiration_seconds=self._spec.expiration_seconds,
                 usages=self._spec.usages,
+                members=MEMBERS,
             )
             quote = tpm.quote(challenge.pcrs, extra_data)
         answer = evidence.Answer(
@@ -252,13 +257,16 @@ class _Exchange:
             ak_certificate=offer.ak_certificate,
             ek_creation=offer.ek_creation,
             challenge=evidence.ChallengeReference(
-                uid=pending.offer_uid or "", issued_at=challenge.issued_at, key=challenge.key
+                uid=pending.offer_uid or "",
+                issued_at=challenge.issued_at,
+                key=challenge.key,
+                members=MEMBERS,
             ),
             quote=quote.attest,
             signature=quote.signature,
             pcrs=quote.pcrs,
             event_log=self._deps.event_log() if challenge.event_log else None,
-            pcr_signatures=self._deps.pcr_signatures(),
+            pcr_signatures=self._deps.pcr_signatures() if challenge.pcr_signatures else None,
         )
         pending = replace(
             pending, answer=encode_request(pkcs10, evidence.encode_attestation_data(answer))
@@ -355,7 +363,7 @@ class _Exchange:
         Return for how many seconds to watch the CSR: no longer than until a reason is logged.
         """
         reason = pending_reason(csr)
-        is_new = PENDING_REASON_ANNOTATION in csr.annotations and reason not in self._logged_reasons
+        is_new = reason != NOT_ANSWERED and reason not in self._logged_reasons
         if not is_new or len(self._logged_reasons) >= _MAX_LOGGED_REASONS:
             return WATCH_TIMEOUT_SECONDS
         quiet = QUIET_SECONDS - self._age(self._began)

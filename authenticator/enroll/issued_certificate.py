@@ -26,6 +26,7 @@ from authenticator.errors import CertificateMismatch, CertificateNotAccepted, Cl
 from authenticator.model import CertificateSpec
 from authenticator.state.credential import rfc3339
 from common.names import NODE_USER_PREFIX, NODES_GROUP
+from common.node_identity import is_attested_group
 
 _T = TypeVar("_T", bound=x509.ExtensionType)
 _EXTENDED: Final = {
@@ -63,15 +64,16 @@ def verify_issued_certificate(
 ) -> IssuedCertificate:
     """Verify that the certificate is for `key` and matches the spec.
 
-    Key, subject, usages and names are those of the request; it is not a CA's; it is valid, to
-    within a day, by the node's clock. Raises `CertificateMismatch`, `ClockSkewTooLarge`.
+    Key, subject, usages and names are those of the request, and a client certificate also has the
+    group of a key; it is not a CA's; it is valid, to within a day, by the node's clock. Raises
+    `CertificateMismatch`, `ClockSkewTooLarge`.
     """
     try:
         chain = x509.load_pem_x509_certificates(certificates)
         leaf = chain[0]
         _require_key(leaf, key)
-        _require_subject(leaf, spec.node_name)
         _require_extensions(leaf, spec)
+        _require_subject(leaf, spec.node_name, client="client auth" in spec.usages)
         leaf.issuer.public_bytes()  # Names are parsed at their first use.
     except (
         *(ValueError, TypeError, UnsupportedAlgorithm, x509.DuplicateExtension),
@@ -158,13 +160,14 @@ def _require_key(leaf: x509.Certificate, key: bytes) -> None:
         raise CertificateMismatch("the certificate that came back is for another key")
 
 
-def _require_subject(leaf: x509.Certificate, node_name: str) -> None:
-    actual = [(attribute.oid.dotted_string, attribute.value) for attribute in leaf.subject]
-    expected = [
-        (NameOID.COMMON_NAME.dotted_string, NODE_USER_PREFIX + node_name),
-        (NameOID.ORGANIZATION_NAME.dotted_string, NODES_GROUP),
-    ]
-    if sorted(actual) != sorted(expected):
+def _require_subject(leaf: x509.Certificate, node_name: str, *, client: bool) -> None:
+    """Require the subject of the request, and in a client certificate the group of a key."""
+    actual = sorted((each.oid.dotted_string, str(each.value)) for each in leaf.subject)
+    groups = [value for _, value in actual if client and is_attested_group(value)]
+    organizations = [NODES_GROUP, *groups]
+    expected = [(NameOID.COMMON_NAME.dotted_string, NODE_USER_PREFIX + node_name)]
+    expected += [(NameOID.ORGANIZATION_NAME.dotted_string, each) for each in organizations]
+    if actual != sorted(expected) or len(groups) != client:
         raise CertificateMismatch("the certificate that came back has another subject")
 
 

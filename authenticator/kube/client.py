@@ -29,12 +29,10 @@ from authenticator.kube import objects
 from authenticator.kube.response_errors import error_for_exception, error_for_status
 from authenticator.model import ApiCredential, Csr, CsrRequest, Deadline, KeyPair, Server, Token
 from common.errors import ApiServerUnavailable, AttestationError
-from common.names import CREDENTIAL_POLICY
 
 CSRS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 SELF_SUBJECT_REVIEWS: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 SELF_SUBJECT_ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 CONNECT_SECONDS: Final = 10.0
 READ_SECONDS: Final = 20.0
 WATCH_GRACE_SECONDS: Final = 5.0
@@ -45,7 +43,6 @@ HEADERS: Final = {
     "Accept": "application/json",
     "Content-Type": "application/json",
 }
-CREATED: Final = 201
 FORBIDDEN: Final = 403
 CONFLICT: Final = 409
 GONE: Final = 410
@@ -121,27 +118,6 @@ class KubernetesApi:
             return parsedate_to_datetime(date or "").timestamp()
         except (ValueError, TypeError, OverflowError):
             return None
-
-    def is_ended_for_writes(self, node_name: str) -> bool:
-        """Return whether the admission policy for ended certificates refuses writes of this node.
-
-        Tries to create the node's own Lease, as a dry run. Admission comes before the conflict with
-        the Lease that exists. Any other refusal says nothing about the certificate.
-        """
-        body = {
-            "apiVersion": "coordination.k8s.io/v1",
-            "kind": "Lease",
-            "metadata": {"name": node_name},
-        }
-        with self._send(
-            "POST", LEASES, READ_SECONDS, parameters={"dryRun": "All"}, body=body
-        ) as response:
-            content = b"".join(self._chunks(response))
-        if response.status == FORBIDDEN:
-            return CREDENTIAL_POLICY.encode() in content
-        if response.status not in {CREATED, CONFLICT}:
-            raise error_for_status(response.status, content)
-        return False
 
     def can_create_csrs(self) -> bool:
         """Return whether this requester may create CSRs, from a SelfSubjectAccessReview."""

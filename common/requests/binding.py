@@ -56,21 +56,30 @@ def challenge_secret(challenge_key: bytes, inputs: ChallengeInputs) -> bytes:
     return hmac_sha256(challenge_key, encode_fields("challenge/v1", *inputs))
 
 
-def answer_extra_data(
+def answer_extra_data(  # noqa: PLR0913 - each by name
     secret: bytes,
     *,
     name: str,
     pkcs10_sha256: bytes,
     expiration_seconds: int | None,
     usages: Iterable[str],
+    members: Iterable[str],
 ) -> bytes:
     """Return the 32-byte `extraData` of the quote in the CSR object `name`.
 
     `pkcs10_sha256` is the raw digest of the request in that object. The secret contains it too, but
-    the node cannot see for which request a secret was made.
+    the node cannot see for which request a secret was made. `members` are the names in the
+    challenge that the node acted on.
     """
     expiration = "" if expiration_seconds is None else str(expiration_seconds)
     return hmac_sha256(
         secret,
-        encode_fields("answer/v1", name, pkcs10_sha256, expiration, ",".join(sorted(usages))),
+        encode_fields(
+            "answer/v1",
+            name,
+            pkcs10_sha256,
+            expiration,
+            ",".join(sorted(usages)),
+            ",".join(sorted(members)),
+        ),
     )

@@ -92,15 +92,16 @@ def _blocks(request: bytes, labels: tuple[str, ...]) -> list[bytes]:
     return [content for _, content in blocks]
 
 
-def node_subject(node_name: str) -> x509.Name:
+def node_subject(node_name: str, *groups: str) -> x509.Name:
     """Return the subject O=system:nodes, CN=system:node:<name> of a request or certificate.
 
-    Raises `NodeNameInvalid`.
+    `groups` are further organizations. Raises `NodeNameInvalid`.
     """
     common_name = NODE_USER_PREFIX + require_node_name(node_name)
+    organizations = (NODES_GROUP, *groups)
     return x509.Name(
         [
-            x509.NameAttribute(NameOID.ORGANIZATION_NAME, NODES_GROUP),
+            *(x509.NameAttribute(NameOID.ORGANIZATION_NAME, each) for each in organizations),
             x509.NameAttribute(NameOID.COMMON_NAME, common_name, _validate=False),
         ]
     )

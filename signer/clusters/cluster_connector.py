@@ -23,10 +23,10 @@ from signer.clusters.kubeconfig_secret import (
 from signer.clusters.workload_cluster import WorkloadCluster
 from signer.errors import KubeconfigRefused
 from signer.fairness.backoff import Backoff
+from signer.fairness.compute_line import ComputeLine, waiting
 from signer.fairness.memory_budget import Budgets
 from signer.inventory.cluster_api.cluster import ClusterObject
 from signer.kube.secrets import SecretClient
-from signer.kube.transport.event_loop import EventLoop
 from signer.kube.transport.kubeconfig import Connection
 from signer.model import ClusterKey
 
@@ -71,22 +71,25 @@ class ClusterConnector:
         *,
         user_agent: str,
         budgets: Budgets,
-        loop: EventLoop,
+        line: ComputeLine,
         connecting: Callable[[ClusterKey], None],
         opened: Callable[[WorkloadCluster], None],
         monotonic: Callable[[], float],
     ) -> None:
-        """Call `opened` with each workload cluster before its watches start on `loop`.
+        """Call `opened` with each workload cluster before its watches start.
 
-        Call `connecting` before each read of the Secret, also while there is none.
+        Their threads compute in the order of `line`. Call `connecting` before each read of the
+        Secret, also while there is none.
         """
         self.cluster = cluster
         self.workload: WorkloadCluster | None = None
         """The open workload cluster, `None` while no connection is open."""
+        self.jitter = 0.0
+        """Seconds until the first read of the Secret: many Clusters may be opened together."""
         self._secrets = secrets
         self._user_agent = user_agent
         self._budgets = budgets
-        self._loop = loop
+        self._line = line
         self._connecting = connecting
         self._opened = opened
         self._monotonic = monotonic
@@ -129,9 +132,11 @@ class ClusterConnector:
 
         A Secret that cannot be used leaves an open connection as it is. Never raises.
         """
-        if self._stop.is_set():
+        with waiting():
+            stopped = self._stop.wait(self.jitter)
+        if stopped:
             return
-        self._changed = False
+        self.jitter, self._changed = 0.0, False
         try:
             self._connect()
         except KubeconfigRefused as error:
@@ -174,7 +179,7 @@ class ClusterConnector:
             connection,
             user_agent=self._user_agent,
             budgets=self._budgets,
-            loop=self._loop,
+            line=self._line,
         )
         if self.workload is not None:
             self.workload.stop()

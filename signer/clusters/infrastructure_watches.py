@@ -6,6 +6,7 @@ kinds), and an object refers to it. One thread starts and ends the watches.
 """
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -27,7 +28,7 @@ from signer.kube.resources import Kind, Resource
 from signer.kube.unreadable import Unreadable
 from signer.kube.watches.cache import Cache
 from signer.kube.watches.watch import ResourceSpec
-from signer.kube.watches.watch_starter import Watch, WatchStarter
+from signer.kube.watches.watch_threads import Watch, WatchThreads
 
 _logger = logging.getLogger(__name__)
 V = TypeVar("V")
@@ -38,6 +39,8 @@ _INTERVAL: Final = 60.0
 """Seconds until the served kinds are read again and unused watches are ended."""
 _MISSING_SECONDS: Final = 60.0
 """How long a watched kind must be missing until its objects count as deleted."""
+_MAX_SECONDS: Final = 900.0
+"""Seconds for one reading: one request for each version of each API group."""
 _MIN_INTERVAL: Final = 1.0
 """Minimum seconds between two readings, for any number of unknown kinds."""
 
@@ -54,7 +57,7 @@ class InfrastructureWatches:
     def __init__(  # noqa: PLR0913 - the last three are options
         self,
         api: DiscoveryClient,
-        starter: WatchStarter,
+        starter: WatchThreads,
         stop: Event,
         *,
         groups: Iterable[str],
@@ -64,7 +67,7 @@ class InfrastructureWatches:
     ) -> None:
         """Watch the `used_kinds` of Machines and Clusters.
 
-        Call `changed` with each object that has changed, on the thread of the watches.
+        Call `changed` with each object that has changed, on the thread of its watch.
         """
         self._api = api
         self._starter = starter
@@ -79,10 +82,20 @@ class InfrastructureWatches:
         self._missing_since: Mapping[Kind, float] = {}
         """Since when the API server has lacked watched kinds."""
         self._requested = Event()
+        self._began = math.inf
+        """When the thread began to read the served kinds; infinite while it waits."""
+        self._thread = Thread(target=self._run, name="infrastructure kinds", daemon=True)
 
     def start(self) -> None:
         """Start the thread that starts and ends watches."""
-        Thread(target=self._run, name="infrastructure kinds", daemon=True).start()
+        self._thread.start()
+
+    def is_watching(self) -> bool:
+        """Return whether the thread makes progress, and no watch has been lost."""
+        with self._lock:
+            watches = tuple(self._watches.values())
+        late = time.monotonic() - self._began > _MAX_SECONDS
+        return self._thread.is_alive() and not late and not any(w.watch.has_ended for w in watches)
 
     def get(self, reference: Reference) -> InfrastructureObject | None:
         """Return an object; `None` if it does not exist, or if its API group is not configured.
@@ -167,14 +180,16 @@ class InfrastructureWatches:
         while not self._stop.is_set():
             # Cleared first: a request that comes during `sync` is for the next one.
             self._requested.clear()
+            self._began = time.monotonic()
             try:
                 self.sync()
             except ApiServerUnavailable as error:
                 fields = {"message": error.message, "detail": error.detail}
                 _logger.warning("infrastructure kinds not read", extra={"fields": fields})
             except Exception:
-                # Also when the thread of the watches cannot be started: the next round tries again.
+                # Also when the thread of a watch cannot be started: the next round tries again.
                 _logger.exception("infrastructure kinds not watched")
+            self._began = math.inf
             self._stop.wait(_MIN_INTERVAL)
             self._requested.wait(_INTERVAL)
         for kind in tuple(self._watches):

@@ -11,8 +11,8 @@ from common.errors import ApiServerUnavailable
 from signer.clusters.connection_problem import ConnectionProblem
 from signer.clusters.infrastructure_watches import InfrastructureWatches
 from signer.clusters.state_check import StateCheck
+from signer.fairness.compute_line import ComputeLine
 from signer.fairness.memory_budget import Budgets
-from signer.fairness.task_pool import TaskPool
 from signer.inventory.caches import ManagementCaches
 from signer.inventory.cluster_api.cluster import ClusterObject, read_cluster
 from signer.inventory.cluster_api.machine_object import (
@@ -45,11 +45,10 @@ from signer.kube.decode import Source
 from signer.kube.discovery import find_resource
 from signer.kube.resources import Kind, Resource
 from signer.kube.transport.client import ApiClient
-from signer.kube.transport.event_loop import EventLoop
 from signer.kube.unreadable import Unreadable
 from signer.kube.watches.cache import Cache, EventHandler
 from signer.kube.watches.watch import ResourceSpec
-from signer.kube.watches.watch_starter import Watch, WatchStarter
+from signer.kube.watches.watch_threads import Watch, WatchThreads
 from signer.model import (
     AttestedNodeObject,
     ClusterKey,
@@ -63,8 +62,8 @@ NotifyFunc = Callable[[ClusterKey | None, str | None], None]
 
 _PAGE_SIZE: Final = 500
 """Objects of one answer; a page that exceeds the size limit is read again with fewer."""
-_DISCOVERY_THREADS: Final = 4
-"""They read where the API server keeps its kinds, before each list."""
+_MAX_WITH_KEY: Final = 100
+"""AttestedNodes that may name one key. Two are unusual already."""
 
 
 class ManagementCluster(ManagementCaches):
@@ -103,12 +102,12 @@ class ManagementCluster(ManagementCaches):
         """The only namespace that is watched; empty for all."""
         self._notify = notify
         # Apart from the watches of workload clusters, which may be hostile.
-        self._loop = EventLoop("management watches", TaskPool(_DISCOVERY_THREADS))
+        self.line = ComputeLine(1)
+        """In which the threads of the watches compute."""
         self.state = StateCheck(time.monotonic)
-        self._starter = WatchStarter(
+        self._starter = WatchThreads(
             api,
-            self._loop,
-            tenant="",
+            self.line,
             cpu=budgets.cpu,
             interrupted=self.state.note_interruption,
         )
@@ -117,7 +116,7 @@ class ManagementCluster(ManagementCaches):
         self._infrastructure = InfrastructureWatches(
             api,
             # What a provider answers says nothing about the state of the management cluster.
-            WatchStarter(api, self._loop, tenant="", cpu=budgets.cpu),
+            WatchThreads(api, self.line, cpu=budgets.cpu),
             stop,
             groups=infrastructure_groups,
             used_kinds=self.used_kinds,
@@ -147,8 +146,9 @@ class ManagementCluster(ManagementCaches):
         self._infrastructure.start()
 
     def is_watching(self) -> bool:
-        """Return whether the thread of the watches makes progress, and has not lost a watch."""
-        return self._loop.is_healthy() and not any(watch.has_ended for watch in self._watches)
+        """Return whether the threads of the watches make progress, and none has been lost."""
+        ended = any(watch.has_ended for watch in self._watches)
+        return self.line.is_moving() and not ended and self._infrastructure.is_watching()
 
     def has_synced(self) -> bool:
         """Return whether Clusters, Machines, claims and policies can be read."""

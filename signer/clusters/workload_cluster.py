@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 
 from common.errors import ApiServerUnavailable
 from signer.claims.marker import Marker
+from signer.fairness.compute_line import ComputeLine
 from signer.fairness.cpu_budget import CpuShare
 from signer.fairness.memory_budget import Budgets, MemoryShare
 from signer.inventory.caches import (
@@ -19,7 +20,7 @@ from signer.inventory.caches import (
     read_node,
     read_service,
 )
-from signer.inventory.credential_list import CredentialListClient
+from signer.inventory.ended_certificates import EndedCertificatesClient
 from signer.inventory.marker_client import MarkerClient
 from signer.inventory.node_labels import NodeLabelClient
 from signer.inventory.node_taints import NodeTaintClient
@@ -33,11 +34,10 @@ from signer.kube.transport.client import (
     MAY_HAVE_CHANGED,
     ApiClient,
 )
-from signer.kube.transport.event_loop import EventLoop
 from signer.kube.transport.kubeconfig import Connection
 from signer.kube.watches.cache import Cache
 from signer.kube.watches.watch import ResourceSpec
-from signer.kube.watches.watch_starter import Watch, WatchStarter
+from signer.kube.watches.watch_threads import Watch, WatchThreads
 from signer.model import ClusterKey, Csr
 
 V = TypeVar("V")
@@ -60,9 +60,9 @@ class WorkloadCluster(WorkloadCaches):
         *,
         user_agent: str,
         budgets: Budgets,
-        loop: EventLoop,
+        line: ComputeLine,
     ) -> None:
-        """Run the watches on `loop`."""
+        """Let the threads of the watches compute in the order of `line`."""
         super().__init__(key, uid, host=connection.host, budget=budgets.memory)
         self.connection = connection
         certificate = connection.certificate
@@ -85,12 +85,12 @@ class WorkloadCluster(WorkloadCaches):
             tenant=key.namespace,
         )
         self.writer = CsrClient(self._api)
-        self.credentials = CredentialListClient(self._api)
+        self.ended = EndedCertificatesClient(self._api)
         self.node_labels = NodeLabelClient(self._api)
         self.node_taints = NodeTaintClient(self._api)
         self.stopped = Event()
         """Set once this cluster is closed."""
-        self._starter = WatchStarter(self._api, loop, tenant=key.namespace, reading=budgets.reading)
+        self._starter = WatchThreads(self._api, line)
         self._watches: list[Watch] = []
         self.marker_client = MarkerClient(self._api)
         self.marker: Marker | None = None
@@ -122,10 +122,24 @@ class WorkloadCluster(WorkloadCaches):
         return all(cache.has_synced for cache in (self.csrs, self.nodes, self.bindings))
 
     @property
+    def is_watching(self) -> bool:
+        """Return whether no watch has ended, or this cluster is closed."""
+        ended = any(watch.has_ended for watch in self._watches)
+        return not ended or self.stopped.is_set()
+
+    @property
     def failure(self) -> tuple[str, ApiServerUnavailable] | None:
         """Return the plural of a collection whose last list or watch failed, and the error."""
         failed = ((w.reflector.plural, w.reflector.failure) for w in self._watches)
         return next(((plural, error) for plural, error in failed if error is not None), None)
+
+    @property
+    def has_answered(self) -> bool:
+        """Return whether the API server has answered the list of a collection, or refused it."""
+        caches = (self.csrs, self.nodes, self.bindings)
+        failures = [watch.reflector.failure for watch in self._watches]
+        answered = any(failure is not None and failure.status != 0 for failure in failures)
+        return answered or any(cache.has_synced for cache in caches)
 
     @property
     def is_unreachable(self) -> bool:

@@ -1,17 +1,18 @@
 """The open workload clusters: opted-in Clusters, connected to by their kubeconfig Secrets.
 
 The signer never connects to a Cluster that has not opted in, nor to one that another replica
-serves. The threads of a pool read the Secrets and open the connections, with turns for the tenants:
-a Secret that is refused, or takes long to read, delays only the Clusters of its tenant.
+serves. The Secret of each is read, and its connection opened, on a thread of its own: one that is
+refused, or takes long to read, delays no other Cluster.
 """
 
 import logging
+import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from datetime import UTC, datetime
 from functools import partial
+from threading import Thread
 from typing import Final
 
 from common.errors import ApiServerUnavailable
@@ -20,12 +21,11 @@ from signer.clusters.cluster_connector import ClusterConnector
 from signer.clusters.connection_problem import CONNECTING, ConnectionProblem
 from signer.clusters.management_cluster import ManagementCluster
 from signer.clusters.workload_cluster import WorkloadCluster
+from signer.fairness.compute_line import ComputeLine
 from signer.fairness.memory_budget import Budgets
-from signer.fairness.task_pool import TaskPool
 from signer.inventory.cached_inventory import infrastructure_signer
 from signer.inventory.cluster_api.cluster import ClusterObject, client_signers
 from signer.kube.secrets import SecretClient
-from signer.kube.transport.event_loop import EventLoop
 from signer.model import ClusterKey
 
 _logger = logging.getLogger(__name__)
@@ -33,6 +33,9 @@ _logger = logging.getLogger(__name__)
 _MAX_CLUSTERS: Final = 500
 """Clusters of one tenant (namespace). Each has three connections, and the number of open files
 is limited."""
+_OPENED_PER_SECOND: Final = 250
+"""Clusters whose Secrets are read at the start of a replica, so that the management cluster does
+not get hundreds of requests at once."""
 _UNKNOWN: Final = datetime.max.replace(tzinfo=UTC)
 """Sorts a Cluster without a creation time last."""
 _TOO_MANY: Final = ConnectionProblem(
@@ -51,7 +54,7 @@ class WorkloadClusters:
         *,
         user_agent: str,
         budgets: Budgets,
-        pool: TaskPool,
+        line: ComputeLine,
         serves: Callable[[ClusterKey], bool],
         connecting: Callable[[ClusterKey], None],
         opened: Callable[[WorkloadCluster], None],
@@ -60,23 +63,23 @@ class WorkloadClusters:
         """Open the Clusters that this replica `serves`.
 
         Call `connecting` with a Cluster before each attempt to read its Secret, and `opened` with
-        each workload cluster before its watches start. What blocks runs on the threads of `pool`.
+        each workload cluster before its watches start. Each has threads of its own, which
+        compute in the order of `line`.
         """
         self._management = management
-        self._pool = pool
-        self._loop = EventLoop("watches", pool)
+        self._line = line
         self._serves = serves
         self._connector = partial(
             ClusterConnector,
             secrets=secrets,
             user_agent=user_agent,
             budgets=budgets,
-            loop=self._loop,
+            line=line,
             connecting=connecting,
             opened=opened,
             monotonic=monotonic,
         )
-        self._refreshing: dict[ClusterConnector, Future[None]] = {}
+        self._refreshing: dict[ClusterConnector, Thread] = {}
         self._connectors: dict[ClusterKey, ClusterConnector] = {}
         self._over_limit: frozenset[str] = frozenset()
         """Tenants with more opted-in Clusters than are served."""
@@ -99,8 +102,8 @@ class WorkloadClusters:
         return _TOO_MANY if key.namespace in self._over_limit else CONNECTING
 
     def is_watching(self) -> bool:
-        """Return whether the thread of the watches makes progress."""
-        return self._loop.is_healthy()
+        """Return whether the threads of the watches make progress, and none has been lost."""
+        return self._line.is_moving() and all(w.is_watching for w in self.open_clusters())
 
     def open_clusters(self) -> Sequence[WorkloadCluster]:
         """Return the open workload clusters."""
@@ -116,7 +119,7 @@ class WorkloadClusters:
     def sync(self) -> None:
         """Make a connector for each opted-in Cluster of this replica; stop those of all others.
 
-        Submit the reads of the Secrets that are due, and close the connections that are idle. Until
+        Start the reads of the Secrets that are due, and close the connections that are idle. Until
         the objects of the management cluster have been listed, nothing is opened: no request could
         be verified, and the connections would take CPU time from the lists.
         """
@@ -168,7 +171,8 @@ class WorkloadClusters:
         for cluster in sorted(new, key=lambda cluster: cluster.created or _UNKNOWN):
             tenant = cluster.key.namespace
             if served[tenant] < _MAX_CLUSTERS:
-                self._connectors[cluster.key] = self._connector(cluster)
+                connector = self._connectors[cluster.key] = self._connector(cluster)
+                connector.jitter = random.random() * len(new) / _OPENED_PER_SECOND  # noqa: S311 # spreads load
                 served[tenant] += 1
             else:
                 over_limit.add(tenant)
@@ -178,8 +182,9 @@ class WorkloadClusters:
         self._over_limit = frozenset(over_limit)
 
     def _refresh_due(self) -> None:
-        """Submit the refreshes that are due, one at a time for each connector."""
-        self._refreshing = {c: f for c, f in self._refreshing.items() if not f.done()}
+        """Start the refreshes that are due, one at a time for each connector."""
+        self._refreshing = {c: t for c, t in self._refreshing.items() if t.is_alive()}
         for key, connector in tuple(self._connectors.items()):
             if connector.is_due and connector not in self._refreshing:
-                self._refreshing[connector] = self._pool.submit(key.namespace, connector.refresh)
+                name = f"{key} Secret"
+                self._refreshing[connector] = self._line.start(name, connector.refresh)

@@ -1,9 +1,10 @@
 """The controller: watches fill the work queue, and workers reconcile its items.
 
-Threads, whatever the number of clusters: the workers; one for the watches of all workload clusters,
-and one for those of the management cluster; a pool for what blocks and waits for no CSR, such as
-maintenance; a pool for queries to platforms; the maintenance of the management cluster, the
-policies, the reports, the list of workload clusters and the Leases of the replicas.
+Threads, whatever the number of clusters: the workers; one for each watch of the management cluster;
+a pool for queries to platforms; the maintenance of the management cluster, the policies, the
+reports, the list of workload clusters and the Leases of the replicas. Each workload cluster has
+three for its watches, and one for each read of its Secret, each round of its maintenance and each
+look-up of its server's name.
 """
 
 import logging

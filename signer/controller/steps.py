@@ -30,8 +30,9 @@ class Step(Enum):
     VERIFY_AUTHORITY = "certificate authority of a Cluster", False
     READ_HOSTS = "addresses of an API server", False
     REMOVE_BINDINGS = "bindings that approve without attestation", True
-    SYNC_CREDENTIAL_LIST = "credential list", False
+    LIST_ENDED_CERTIFICATES = "list of ended certificates", False
     """It compares the times of claims with those of entries: both were written."""
+    EXPIRE_ENDED_CERTIFICATES = "end of listed certificates", True
     DELETE_EXPIRED_OFFERS = "deletion of expired offers", True
     COMPARE_MARKERS = "comparison of the claims with their markers", True
     SYNC_MARKER = "marker of the claims", False

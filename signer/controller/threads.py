@@ -6,7 +6,7 @@ keep its Clusters and serve none of them.
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from threading import Event, Thread
 from typing import Final
 
@@ -21,6 +21,10 @@ has several: a slow API server must not end this process."""
 MAX_SILENCE_SECONDS: Final = 180.0
 """Seconds without a successful request to the management cluster. A replica asks for Leases every
 two seconds, and for the challenge keys each minute."""
+
+
+MAX_WAIT_SECONDS: Final = 60.0
+"""Seconds for which a task may wait for what tenants share. Tenants take turns of milliseconds."""
 
 
 class Loop:
@@ -79,6 +83,22 @@ class Loop:
             run_logged(self._step, self.name)
         if self._last is not None:
             run_logged(self._last, f"end of {self.name}")
+
+
+class SharedWaits:
+    """How long tasks have waited for what tenants share: places, threads and workers."""
+
+    def __init__(self, waits: Mapping[str, Callable[[], float]]) -> None:
+        """Ask each function, by what is waited for, for the seconds of the oldest task."""
+        self._waits = waits
+
+    def seconds(self) -> Mapping[str, float]:
+        """Return the seconds for which the oldest task has waited, by what it waits for."""
+        return {shared: wait() for shared, wait in self._waits.items()}
+
+    def are_short(self) -> bool:
+        """Return whether no task has waited for too long."""
+        return max(self.seconds().values()) < MAX_WAIT_SECONDS
 
 
 class Contact:

@@ -17,6 +17,7 @@ from signer.clusters.workload_clusters import WorkloadClusters
 from signer.controller.clock_skew import ClockSkew
 from signer.controller.live_leases import RENEW_DEADLINE
 from signer.controller.maintenance.binding_removal import BindingRemoval
+from signer.controller.maintenance.ended_sync import clusters_of_changed_key
 from signer.controller.maintenance.management_rounds import Cleanup
 from signer.controller.maintenance.markers import Markers
 from signer.controller.maintenance.schedule import WorkloadMaintenance
@@ -43,12 +44,12 @@ from signer.controller.reports.cluster_events import Connections
 from signer.controller.reports.cluster_state import encode_reports, render_reports
 from signer.controller.reports.reports import Reports
 from signer.controller.steps import Step, Steps
-from signer.controller.threads import Contact, Health
+from signer.controller.threads import Contact, Health, SharedWaits
 from signer.controller.workers import MAX_WORKERS_PER_CLUSTER, WORKERS, CsrWorkers, connect_caches
+from signer.fairness.compute_line import ComputeLine
 from signer.fairness.memory_budget import Budgets
 from signer.fairness.task_pool import TaskPool
 from signer.inventory.cluster_api.cluster_status import ClusterStatusClient
-from signer.inventory.credential_list import cluster_of_changed_key
 from signer.inventory.custom_resources.default_policy import DefaultPolicy
 from signer.inventory.replica_records.authority_leases import AuthorityLeases
 from signer.inventory.replica_records.challenge_keys import ChallengeKeyStore
@@ -64,8 +65,9 @@ from signer.platforms.queries import PlatformQueries
 from signer.platforms.registry import platform_of
 from signer.settings.config import Config
 
-_TASK_THREADS: Final = 16
-"""For all workload clusters: their maintenance, their Secrets, and names of their API servers."""
+_COMPUTE_PLACES: Final = 2
+"""Threads of workload clusters that compute at a time: one that is costly does not stop the others,
+and the workers have to wait for two at most."""
 _PLATFORM_THREADS: Final = 16
 """For the queries to platforms, of which four at most are to one account."""
 
@@ -120,13 +122,15 @@ class ControllerParts:
         authorities = self._make_authorities(api, authority_leases)
         self.markers = Markers(self.management, _now, time.monotonic)
         self._rounds = self._make_rounds(api, authorities, claims)
-        pool = TaskPool(_TASK_THREADS)
-        self.clusters = self._make_clusters(api, agent, pool)
-        self.maintenance = self._make_maintenance(pool)
+        self.line = ComputeLine(_COMPUTE_PLACES)
+        self._platform_threads = TaskPool(_PLATFORM_THREADS)
+        self.clusters = self._make_clusters(api, agent)
+        self.maintenance = self._make_maintenance()
         self.reports = self._make_reports(api)
         self.management.keys.add_event_handler(self._on_key_changed)
         self.workers = self._make_workers(claims, authorities)
         self.health = self._make_health(stop)
+        self.waits = self._make_waits()
         self.http_server = self._make_http_server(api)
 
     def _make_management(self, api: ApiClient, stop: Event) -> ManagementCluster:
@@ -212,9 +216,9 @@ class ControllerParts:
             for plural, each in workload.unreadable():
                 yield UnreadableObject(workload.key.namespace, str(workload.key), plural, each)
 
-    def _make_maintenance(self, pool: TaskPool) -> WorkloadMaintenance:
+    def _make_maintenance(self) -> WorkloadMaintenance:
         return WorkloadMaintenance(
-            pool,
+            self.line,
             self._rounds.maintain,
             closed=lambda workload: self.queue.reset_circuit_breaker(workload.key),
             monotonic=time.monotonic,
@@ -241,12 +245,14 @@ class ControllerParts:
     def _is_ready(self) -> bool:
         """Return whether this replica serves its share of the Clusters, and can decide.
 
-        A replica that cannot decide keeps its Lease, by which it notices a restore.
+        No task may wait for long for what tenants share. A replica that cannot decide keeps its
+        Lease, by which it notices a restore.
         """
         return (
             self._can_serve()
             and self.replicas.has_share_of_clusters
             and self.management.problem() is None
+            and self.waits.are_short()
         )
 
     def _problem(self, key: ClusterKey) -> ConnectionProblem | None:
@@ -262,6 +268,16 @@ class ControllerParts:
         health.add("watches of the management cluster", self.management.is_watching)
         health.add("watches of workload clusters", self.clusters.is_watching)
         return health
+
+    def _make_waits(self) -> SharedWaits:
+        return SharedWaits(
+            {
+                "worker": self.queue.longest_wait,
+                "platform thread": self._platform_threads.longest_wait,
+                "turn of workload clusters": self.line.longest_wait,
+                "turn of the management cluster": self.management.line.longest_wait,
+            }
+        )
 
     def _make_replicas(self, api: ApiClient, host_name: str) -> Replicas:
         name = f"{host_name}_{secrets.token_hex(8)}"
@@ -288,13 +304,13 @@ class ControllerParts:
     def _has_tried_all(self) -> bool:
         return self.clusters.has_tried_all()
 
-    def _make_clusters(self, api: ApiClient, agent: str, pool: TaskPool) -> WorkloadClusters:
+    def _make_clusters(self, api: ApiClient, agent: str) -> WorkloadClusters:
         return WorkloadClusters(
             self.management,
             SecretClient(api),
             user_agent=agent,
             budgets=self._budgets,
-            pool=pool,
+            line=self.line,
             serves=self.replicas.serves,
             connecting=self._note_opt_in,
             opened=self._on_cluster_added,
@@ -319,7 +335,7 @@ class ControllerParts:
             authorities=authorities,
             rate_limiter=ChallengeRateLimiter(time.monotonic),
             platforms=PlatformQueries(
-                TaskPool(_PLATFORM_THREADS),
+                self._platform_threads,
                 platform_of,
                 answered=lambda provider_id: self.queue.notify(None, provider_id),
                 replicas=lambda: self.replicas.count,
@@ -352,6 +368,7 @@ class ControllerParts:
             replicas=lambda: self.replicas.count,
             clock_skew=lambda: self.clock_skew.seconds,
             lost_lines=self._log.lost,
+            waits=self.waits.seconds,
             unreadable=lambda: self.reports.unreadable.counts,
             failing_kinds=self.management.failing_seconds,
         )
@@ -384,10 +401,10 @@ class ControllerParts:
     def _on_key_changed(
         self, _: str, before: EndorsementKeyObject | None, after: EndorsementKeyObject | None
     ) -> None:
-        cluster = cluster_of_changed_key(before, after)
-        workload = None if cluster is None else self.clusters.get(cluster)
-        if workload is not None:
-            workload.maintenance_due.set()
+        for cluster in clusters_of_changed_key(before, after):
+            workload = self.clusters.get(cluster)
+            if workload is not None:
+                workload.maintenance_due.set()
 
 
 def _now() -> datetime:

@@ -201,7 +201,7 @@ class CsrWorkers:
             key=workload.key,
             inventory=CachedInventory(self._management, workload),
             csrs=writer,
-            credentials=workload.credentials,
+            ended=workload.ended,
             shares=state.shares,
             withheld=state.withheld,
             on_authority_failure=workload.full_maintenance_due.set,

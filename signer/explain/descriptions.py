@@ -58,7 +58,7 @@ _DESCRIPTIONS: Final[Mapping[str, Callable[[Any], str]]] = {
     "P6": lambda proved: type(proved.evidence).__name__.lower(),
     "C1": lambda proved: f"issued {proved.issued_at} under key {proved.key}",
     "A1": lambda proved: (
-        f"{_key(proved.public_key)} {HASHES[proved.scheme.hash]}, Name {proved.name.hex()}"
+        f"{_key(proved.public_key)} {HASHES[proved.scheme.hash]}, Name {proved.tpm_name.hex()}"
     ),
     "Q1": _boot,
     "Q3": lambda proved: " ".join(
@@ -71,7 +71,7 @@ _DESCRIPTIONS: Final[Mapping[str, Callable[[Any], str]]] = {
     "M3": lambda proved: getattr(proved, "node_name", ""),
     "M6": lambda proved: _alarm_texts(proved) or "none",
     "E1": lambda proved: f"{_key(proved.public_key)}, EndorsementKey {proved.name}",
-    "E2": lambda proved: proved.value,
+    "E2": lambda proved: f"{proved.basis.value}, EndorsementKey {proved.key.name}",
     "S1": lambda proved: ", ".join(map(str, (*proved.dns, *proved.addresses))),
     "K4": _alarm_texts,
     "K2": lambda proved: proved.verified.holder.node_name,

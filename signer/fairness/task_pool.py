@@ -39,6 +39,11 @@ class TaskPool:
             self._changed.notify()
         return future
 
+    def longest_wait(self) -> float:
+        """Return for how many seconds a tenant without a thread has waited for one."""
+        with self._changed:
+            return self._turns.longest_wait(bool)
+
     # Everything below is called with the lock held, except `_work` itself.
 
     def _start_thread(self) -> None:

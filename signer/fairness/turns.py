@@ -8,6 +8,7 @@ threshold of A. Choudhury and E. Hahne, "Dynamic queue length thresholds for sha
 switches" (1998).
 """
 
+import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import Generic, TypeVar
@@ -29,8 +30,17 @@ def in_turn(items: Iterable[T], tenant: Callable[[T], str]) -> list[T]:
 class Turns(Generic[W]):
     """What waits of each tenant, in the order of their turns. Not thread-safe."""
 
-    def __init__(self, workers: int, empty: Callable[[], W]) -> None:
+    def __init__(
+        self,
+        workers: int,
+        empty: Callable[[], W],
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Keep what waits of a tenant in a value that `empty` returns."""
+        self._monotonic = monotonic
+        self._without_since: dict[str, float] = {}
+        """By tenant of whom something waits and who holds no worker: since when that is so."""
         self.free = workers
         self.busy: Counter[str] = Counter()
         """How many workers each tenant holds, where it holds any."""
@@ -39,6 +49,8 @@ class Turns(Generic[W]):
 
     def waiting(self, tenant: str) -> W:
         """Return what waits of a tenant; the caller adds to it and removes from it."""
+        if tenant not in self.busy:
+            self._without_since.setdefault(tenant, self._monotonic())
         return self._waiting.setdefault(tenant, self._empty())
 
     def next(self) -> Iterator[tuple[str, W]]:
@@ -48,6 +60,7 @@ class Turns(Generic[W]):
     def take(self, tenant: str) -> None:
         """Count a worker for a tenant, whose next turn comes after those of all others."""
         self._waiting.move_to_end(tenant)
+        self._without_since.pop(tenant, None)
         self.busy[tenant] += 1
         self.free -= 1
 
@@ -61,5 +74,19 @@ class Turns(Generic[W]):
         """Forget a tenant of whom nothing waits and who holds no worker."""
         if not self.busy[tenant]:
             del self.busy[tenant]
-            if not self._waiting[tenant]:
+            if self._waiting[tenant]:
+                self._without_since.setdefault(tenant, self._monotonic())
+            else:
                 del self._waiting[tenant]
+                self._without_since.pop(tenant, None)
+
+    def longest_wait(self, may_start: Callable[[W], bool]) -> float:
+        """Return for how many seconds a tenant who holds no worker has waited for one.
+
+        A tenant who holds one is held back by its own share, if at all. `may_start` returns whether
+        any of what waits of a tenant may start.
+        """
+        since = (
+            at for tenant, at in self._without_since.items() if may_start(self._waiting[tenant])
+        )
+        return max(0.0, self._monotonic() - min(since, default=self._monotonic()))

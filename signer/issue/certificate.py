@@ -14,7 +14,7 @@ from signer.issue.authority import CertificateAuthority
 from signer.issue.leaf import sign_leaf
 from signer.model import Csr, credential_id
 from signer.verify.answer import VerifiedAnswer
-from signer.verify.claimed_answer import WithheldCertificate
+from signer.verify.machines.claim_writes import WithheldCertificate
 from signer.verify.requests.recognize import CsrKind
 
 
@@ -36,26 +36,31 @@ def certificate_not_after(
     return min(ends).replace(microsecond=0)
 
 
-def issue_certificate(
+def issue_certificate(  # noqa: PLR0913 - everything that it depends on
     verified: VerifiedAnswer,
+    group: str,
     *,
     not_after: datetime,
     authority: CertificateAuthority,
     now: datetime,
     random: Callable[[int], bytes],
 ) -> WithheldCertificate:
-    """Sign the leaf certificate, which `make_claims` releases when the claims name it."""
+    """Sign the leaf certificate, which `make_claims` releases when the claims name it.
+
+    A client certificate says with `group` for which key it was issued.
+    """
+    serving = verified.kind is CsrKind.SERVING
     certificate = sign_leaf(
         verified.public_key,
         verified.holder.node_name,
         serving_names=verified.serving_names,
+        groups=() if serving else (group,),
         not_after=not_after,
         authority=authority,
         now=now,
         random=random,
     )
     der = certificate.public_bytes(Encoding.DER)
-    serving = verified.kind is CsrKind.SERVING
     return WithheldCertificate(
         pem=certificate.public_bytes(Encoding.PEM),
         credential_id="" if serving else credential_id(der),

@@ -69,11 +69,11 @@ def make_challenge(  # noqa: PLR0913 - everything that the challenge is bound to
         issued_at=issued_at,
         pkcs10_sha256=verified.offer.request.sha256,
         ek_spki_sha256=verified.endorsement_key.spki_sha256,
-        ak_name=verified.attestation_key.name,
+        ak_name=verified.attestation_key.tpm_name,
     )
     blob, encrypted_secret = make_credential(
         verified.endorsement_key.public,
-        verified.attestation_key.name,
+        verified.attestation_key.tpm_name,
         challenge_secret(key, inputs),
         random=random,
     )
@@ -84,6 +84,7 @@ def make_challenge(  # noqa: PLR0913 - everything that the challenge is bound to
         encrypted_secret=encrypted_secret,
         pcrs=policy.pcrs.selection,
         event_log=policy.event_log is not None,
+        pcr_signatures=bool(policy.pcrs.signed_by),
         tag=_NO_TAG,
     )
     tag = _tag(key, challenge, csr, cluster)
@@ -102,6 +103,7 @@ def challenge_state(  # noqa: PLR0913 - as make_challenge
     """Return whether an annotation can stay on the offer, or is to be replaced."""
     try:
         challenge = decode_challenge(annotation or "")
+        is_own_text = encode_challenge(challenge) == annotation
     except ChallengeMalformed:
         return ChallengeState.REWRITE
     age = now - parse_time(challenge.issued_at)
@@ -111,10 +113,13 @@ def challenge_state(  # noqa: PLR0913 - as make_challenge
         fresh = -CHALLENGE_MAX_SKEW <= age < UNKNOWN_KEY_GRACE
         return ChallengeState.UNKNOWN_KEY if fresh else ChallengeState.REWRITE
     current = (
-        hmac.compare_digest(_tag(key, challenge, csr, cluster), challenge.tag)
+        # The reader ignores what it does not know; others may add that, too.
+        is_own_text
+        and hmac.compare_digest(_tag(key, challenge, csr, cluster), challenge.tag)
         and -CHALLENGE_MAX_SKEW <= age <= CHALLENGE_MAX_AGE
         and dict(challenge.pcrs) == dict(policy.pcrs.selection)
         and challenge.event_log is (policy.event_log is not None)
+        and challenge.pcr_signatures is bool(policy.pcrs.signed_by)
     )
     return ChallengeState.CURRENT if current else ChallengeState.REWRITE
 

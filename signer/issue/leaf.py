@@ -4,7 +4,7 @@ The caller decides that a certificate may exist. So only two modules may import 
 import contract in pyproject.toml names them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -29,19 +29,23 @@ def sign_leaf(  # noqa: PLR0913 - everything that the certificate depends on
     node_name: str,
     *,
     serving_names: ServingNames | None,
+    groups: Sequence[str] = (),
     not_after: datetime,
     authority: CertificateAuthority,
     now: datetime,
     random: Callable[[int], bytes],
 ) -> x509.Certificate:
-    """Return a serving certificate with these names, or a client certificate if it has none."""
+    """Return a serving certificate with these names, or a client certificate if it has none.
+
+    The API server puts its user into `groups`, in addition to that of all nodes.
+    """
     serving = serving_names is not None
     starts = max(now - _BACKDATED, authority.certificate.not_valid_before_utc)
     usage = ExtendedKeyUsageOID.SERVER_AUTH if serving else ExtendedKeyUsageOID.CLIENT_AUTH
     builder = (
         x509.CertificateBuilder()
         .issuer_name(authority.certificate.subject)
-        .subject_name(node_subject(node_name))
+        .subject_name(node_subject(node_name, *groups))
         .public_key(public_key)
         .serial_number(int.from_bytes(random(_SERIAL_BYTES), "big") + 1)
         .not_valid_before(starts.replace(microsecond=0))

@@ -29,7 +29,7 @@ _WATCH_SECONDS: Final = 5.0
 """Seconds between two rounds of `--watch`."""
 _ROOMS: Final = {
     "fleet": ("status", "clusters", "problems", "nodes", "pending"),
-    "key_changes": ("approve", "register", "replace", "ban", "unban", "release"),
+    "key_changes": ("approve", "register", "replace", "ban", "release"),
     "pcrs": ("pcrs", "learn"),
 }
 """The commands of each room of `commands/`; the modules of the others are at its top."""

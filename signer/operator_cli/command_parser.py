@@ -11,6 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from common.errors import NodeNameInvalid
+from common.node_identity import require_node_name
+from signer.model import ClusterKey
 from signer.operator_cli.errors import EXIT_MISUSED
 from signer.settings.flags import add_command, add_learn_flags, add_version, parse_cluster_key
 
@@ -30,8 +33,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "approve": "register the unknown TPM that was offered for a Machine",
     "register": "register the endorsement key of a machine, or an inventory of many",
     "replace": "register the new key of a machine and ban its old one",
-    "ban": "issue no more certificates for an endorsement key (--now: end the present one)",
-    "unban": "lift the ban of an endorsement key",
+    "ban": "issue no more certificates for an endorsement key, and end the present one",
     "release": "let the next owner of a machine use its endorsement key",
     "kubeconfig": "give the signer a kubeconfig with few rights on a workload cluster",
     "rejoin-kubeconfig": "print the kubeconfig with which nodes rejoin after months off",
@@ -192,10 +194,36 @@ def _add_reason(command: argparse.ArgumentParser, default: str | None = None) ->
     command.add_argument(
         "--reason",
         default=default,
-        required=default is None,
         metavar="TEXT",
         help="why the key is banned; all who read EndorsementKeys see it",
     )
+
+
+def _add_ban(command: argparse.ArgumentParser) -> None:
+    _add_reason(command)
+    command.add_argument(
+        "--node",
+        type=_parse_node,
+        metavar="NAMESPACE/CLUSTER/NODE",
+        help="end the certificates of this node, too, which may be the key's; a restore of the"
+        " management cluster may have lost the record",
+    )
+    command.add_argument(
+        "--lift", action="store_true", help="lift the ban; what it ended stays ended"
+    )
+    command.add_argument(
+        "--certificates-too",
+        action="store_true",
+        help="with --lift, after a false alarm: what the ban ended is valid again",
+    )
+
+
+def _parse_node(text: str) -> tuple[ClusterKey, str]:
+    cluster, _, node = text.rpartition("/")
+    try:
+        return parse_cluster_key(cluster), require_node_name(node)
+    except (argparse.ArgumentTypeError, NodeNameInvalid):
+        raise argparse.ArgumentTypeError("must be NAMESPACE/CLUSTER/NODE") from None
 
 
 def _add_now(command: argparse.ArgumentParser) -> None:
@@ -203,7 +231,7 @@ def _add_now(command: argparse.ArgumentParser) -> None:
         "--now",
         action="store_true",
         help="wait until the node of the banned key cannot write with its present certificate;"
-        " reads go on until it expires; needs credential-policy.yaml in the workload cluster",
+        " reads go on until it expires",
     )
 
 
@@ -381,8 +409,7 @@ _FLAGS: Final[Mapping[str, Sequence[_Adder]]] = {
     "approve": (_add_connection, _add_approve, _add_yes),
     "register": (_add_connection, _add_register, _add_yes),
     "replace": (_add_connection, _add_key, _add_new_key, _REPLACED, _add_now, _add_yes),
-    "ban": (_add_connection, _add_key, _add_reason, _add_now, _add_yes),
-    "unban": (_add_connection, _add_key, _add_yes),
+    "ban": (_add_connection, _add_key, _add_ban, _add_now, _add_yes),
     "release": (_add_connection, _add_key, _add_release, _add_yes),
     "kubeconfig": (_add_connection, _add_named_cluster),
     "rejoin-kubeconfig": (_add_connection, _add_named_cluster),

@@ -12,8 +12,9 @@ from urllib.parse import urlsplit
 import h11
 
 from signer.errors import PlatformQueryFailed, PlatformUnavailable
-from signer.kube.transport.connection_pool import ConnectionPool, ContentTooLarge
+from signer.kube.transport.connection_pool import ConnectionPool
 from signer.kube.transport.endpoint import CONNECT_SECONDS
+from signer.kube.transport.http_connection import ContentTooLarge
 from signer.kube.transport.http_messages import HttpAnswer, HttpRequest
 
 ANSWER_SECONDS: Final = 3.0

@@ -219,6 +219,7 @@ def _certificate_names(endorsement_key: Section, trust: TrustMode) -> Certificat
     return CertificateNameRules(
         gce_projects=_required_strings(section, "gce", "projects"),
         domain_uuid_schemes=_required_strings(section, "domainUUID", "schemes"),
+        unnamed=section.choice("unnamed", CertificateNameRules().unnamed),
     )
 
 
@@ -290,9 +291,6 @@ def _renewals(section: Section) -> RenewalRules:
     defaults = _DEFAULTS.renewals
     return RenewalRules(
         unknown_credential=section.choice("unknownCredential", defaults.unknown_credential),
-        publish_credentials=section.boolean(
-            "publishCredentials", default=defaults.publish_credentials
-        ),
         taint_unattested=section.boolean("taintUnattested", default=defaults.taint_unattested),
     )
 

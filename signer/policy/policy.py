@@ -86,6 +86,14 @@ class PcrMode(Enum):
     ENFORCE = "Enforce"
 
 
+class UnnamedCertificates(Enum):
+    """What to do with endorsement certificates that name no machine, where names count (E2)."""
+
+    WAIT = "Wait"
+    ACCEPT = "Accept"
+    """As without `certificateNames`: a TPM with such a certificate can join as any Machine."""
+
+
 class NameReuse(Enum):
     """When another Machine may take over the claims of a deleted one (K1, K2)."""
 
@@ -222,6 +230,13 @@ class CertificateNameRules:
     """Google Cloud projects whose instances a provider ID may name. Tenants write provider IDs."""
     domain_uuid_schemes: frozenset[str] = frozenset()
     """Schemes of provider IDs whose last segment is the UUID of a libvirt domain."""
+    unnamed: UnnamedCertificates = UnnamedCertificates.WAIT
+
+    @property
+    def is_name_required(self) -> bool:
+        """Whether a certificate without a name waits."""
+        names = self.gce_projects | self.domain_uuid_schemes
+        return bool(names) and self.unnamed is UnnamedCertificates.WAIT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,8 +316,6 @@ class RenewalRules:
     """What the certificate must be with which a node files a request (K4)."""
 
     unknown_credential: UnknownCredential = UnknownCredential.WARN
-    publish_credentials: bool = False
-    """Whether the workload cluster has a list of the certificates that nodes may write with."""
     taint_unattested: bool = False
     """Whether Nodes get a taint while their renewal is refused or overdue."""
 

@@ -37,7 +37,7 @@ from signer.verify.machines.attestation_certificate import (
     verify_presented_attestation_key,
 )
 from signer.verify.machines.claims import verify_no_conflicting_claim
-from signer.verify.machines.endorsement_trust import PresentedKeys, verify_endorsement_trust
+from signer.verify.machines.endorsement_trust import PresentedKeys, Trust, verify_endorsement_trust
 from signer.verify.machines.machine import find_machine, verify_machine
 from signer.verify.machines.serving_names import ServingNames, verify_serving_names
 from signer.verify.requests.credentials import requester_credential
@@ -62,7 +62,8 @@ class VerifiedAnswer:
     public_key: PublicKey
     serving_names: ServingNames | None
     """`None` for client certificates."""
-    endorsement_key: EndorsementKey
+    trust: Trust
+    """Which key of the TPM is trusted, and so is claimed."""
     boot: BootCounters
     pcrs: Pcrs
     """Quoted values, bank to index to digest, for the audit record. The node never sees them."""
@@ -124,16 +125,15 @@ def verify_answer(
     trace(checks.MACHINE, machine)
 
     # (A2 E2)
-    key = proof.keys.endorsement
-    basis = verify_endorsement_trust(proof.keys, machine, requester, context)
-    trace(checks.TRUST, basis)
+    trust = verify_endorsement_trust(proof.keys, machine, requester, context)
+    trace(checks.TRUST, trust)
 
     # (E3)
     cluster = inventory.cluster().key
     holder = KeyHolder(
-        cluster=cluster, node_name=node_name, provider_id=answer.provider_id, basis=basis
+        cluster=cluster, node_name=node_name, provider_id=answer.provider_id, basis=trust.basis
     )
-    verify_no_conflicting_claim(key.name, holder, machine.machine, inventory)
+    verify_no_conflicting_claim(trust.names, holder, machine.machine, inventory)
     trace(checks.NO_CONFLICT, holder)
 
     # (S1 S2 S3)
@@ -145,7 +145,7 @@ def verify_answer(
         machine=machine.machine,
         public_key=answer.request.public_key,
         serving_names=serving_names,
-        endorsement_key=key,
+        trust=trust,
         boot=proof.boot,
         pcrs=proof.pcrs,
         measured_boot=proof.measurements.boot,
@@ -179,6 +179,7 @@ def _verify_proof(
         pkcs10_sha256=answer.request.sha256,
         expiration_seconds=csr.expiration_seconds,
         usages=csr.usages,
+        members=evidence.challenge.members,
     )
     attest = verify_quote(evidence.quote, evidence.signature, attestation_key, expected)
     trace(checks.QUOTE, attest)
@@ -242,7 +243,7 @@ def _challenge_inputs(
         issued_at=challenge.issued_at,
         pkcs10_sha256=answer.request.sha256,
         ek_spki_sha256=endorsement_key.spki_sha256,
-        ak_name=attestation_key.name,
+        ak_name=attestation_key.tpm_name,
     )
 
 

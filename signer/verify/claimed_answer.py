@@ -4,27 +4,26 @@
 """
 
 from dataclasses import dataclass
-from datetime import datetime
 
-from signer.claims.credential_entry import CredentialEntry
-from signer.claims.node_problem import renewal_deadline
+from signer.claims.ended_entry import EndedEntry
 from signer.errors import ClaimConflict, PcrPolicyMismatch, RequesterCredentialUnknown
-from signer.model import AttestedNodeObject, BootState, ClaimStore, attested_node_name
+from signer.model import (
+    AttestedNodeObject,
+    BootState,
+    ClaimStore,
+    EndorsementKeyObject,
+    attested_node_name,
+)
 from signer.policy.policy import PcrMode, Policy
 from signer.verify.answer import VerifiedAnswer
 from signer.verify.attestation.measured_values import describe_boot
 from signer.verify.context import VerificationContext
-from signer.verify.machines.claim_writes import ClaimRequest, write_claims
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WithheldCertificate:
-    """A signed certificate that must not leave the signer before the claims name it."""
-
-    pem: bytes
-    credential_id: str
-    """Empty for a serving certificate, with which no node authenticates."""
-    not_after: datetime
+from signer.verify.machines.claim_writes import (
+    ClaimRequest,
+    Sign,
+    WithheldCertificate,
+    write_claims,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,10 +31,9 @@ class ClaimedAnswer:
     """A verified answer whose claims are written; only `make_claims` creates one."""
 
     verified: VerifiedAnswer
-    certificate: bytes
-    """The certificate as PEM. It may be released while the claim is unchanged."""
-    issued_credential: str
-    """ID of the certificate; empty for a serving certificate."""
+    certificate: WithheldCertificate
+    """It may be released while the claim is unchanged."""
+    key: EndorsementKeyObject
     node: AttestedNodeObject
     """It names the client certificates that the node may have, with this one."""
     alarms: tuple[RequesterCredentialUnknown, ...]
@@ -47,12 +45,13 @@ def make_claims(
     context: VerificationContext,
     *,
     claims: ClaimStore,
-    certificate: WithheldCertificate,
-    entry: CredentialEntry | None = None,
+    sign: Sign,
+    entry: EndedEntry | None = None,
 ) -> ClaimedAnswer:
     """Write the node's claims through the API server (K1 to K4), and release the certificate.
 
-    `entry` is the node's in the credential list, `None` where there is no list.
+    `sign` signs it for a group. `entry` is what the workload cluster requires of writes in the name
+    of the node, `None` for nothing.
 
     Raises:
         Denied, Waiting: another claim conflicts, or K4 fails and the policy denies that.
@@ -61,11 +60,12 @@ def make_claims(
 
     """
     request = ClaimRequest(
-        public_key_pem=verified.endorsement_key.pem,
+        public_key_pem=verified.trust.key.pem,
+        key_names=verified.trust.names,
         holder=verified.holder,
-        node=_attested_node(verified, context, certificate),
+        node=_attested_node(verified, context),
         requester_credential=verified.requester_credential,
-        issued_credential=certificate.credential_id,
+        sign=sign,
         entry=entry,
     )
     written = write_claims(
@@ -77,17 +77,15 @@ def make_claims(
     )
     return ClaimedAnswer(
         verified=verified,
-        certificate=certificate.pem,
-        issued_credential=certificate.credential_id,
+        certificate=written.certificate,
+        key=written.key,
         node=written.node,
         alarms=written.alarms,
     )
 
 
-def _attested_node(
-    verified: VerifiedAnswer, context: VerificationContext, certificate: WithheldCertificate
-) -> AttestedNodeObject:
-    """Return what the AttestedNode of this answer has to say."""
+def _attested_node(verified: VerifiedAnswer, context: VerificationContext) -> AttestedNodeObject:
+    """Return what the AttestedNode of this answer has to say, without its certificate."""
     holder = verified.holder
     return AttestedNodeObject(
         name=attested_node_name(holder.cluster, holder.node_name),
@@ -98,16 +96,15 @@ def _attested_node(
         # The name of a MachinePool is not that of a Machine.
         machine_name="" if verified.machine.is_pool_member else verified.machine.name,
         machine_uid="" if verified.machine.is_pool_member else verified.machine.uid,
-        endorsement_key=verified.endorsement_key.name,
+        endorsement_key=verified.trust.key.name,
         credential_ids=(),
-        not_after=certificate.not_after,
+        not_after=context.now,
         last_attested=context.now,
         boot=verified.boot,
         policy=context.policy.name,
         basis=holder.basis,
         boot_state=_boot_state(verified, context.policy),
         measured=describe_boot(verified.pcrs, verified.measured_boot, context.policy),
-        renewal_deadline=renewal_deadline(context.now, certificate.not_after),
     )
 
 
@@ -122,11 +119,11 @@ def verify_unchanged_claim(claimed: ClaimedAnswer, claims: ClaimStore) -> None:
         ApiServerUnavailable: from the store.
 
     """
-    holder, issued = claimed.verified.holder, claimed.issued_credential
+    holder, issued = claimed.verified.holder, claimed.certificate.credential_id
     node = claims.attested_node(holder.cluster, holder.node_name)
     if (
         node is None
-        or node.endorsement_key != claimed.verified.endorsement_key.name
+        or node.endorsement_key != claimed.verified.trust.key.name
         or node.provider_id != holder.provider_id
         or (issued and issued not in node.credential_ids)
     ):

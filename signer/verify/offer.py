@@ -70,17 +70,17 @@ def verify_offer(
     keys = PresentedKeys(
         endorsement=endorsement_key, attestation=attestation_key, evidence=evidence, pcrs=None
     )
-    basis = verify_endorsement_trust(keys, machine, requester, context)
-    trace(checks.TRUST, basis)
+    trust = verify_endorsement_trust(keys, machine, requester, context)
+    trace(checks.TRUST, trust)
 
     # (E3)
     holder = KeyHolder(
         cluster=inventory.cluster().key,
         node_name=node_name,
         provider_id=offer.provider_id,
-        basis=basis,
+        basis=trust.basis,
     )
-    verify_no_conflicting_claim(endorsement_key.name, holder, machine.machine, inventory)
+    verify_no_conflicting_claim(trust.names, holder, machine.machine, inventory)
     trace(checks.NO_CONFLICT, holder)
 
     return VerifiedOffer(

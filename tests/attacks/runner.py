@@ -42,9 +42,8 @@ from signer.verify.requests.parse import (
 )
 from signer.verify.requests.recognize import recognize_csr
 from tests.builders.reconciler import ReconcilerFixture
-from tests.builders.scenario import ABROAD, OFFER_UID, Scenario, unreleased
+from tests.builders.scenario import ABROAD, OFFER_UID, Scenario, signed
 from tests.fakes.claims import FakeClaimStore
-from tests.fakes.credential_lists import FakeCredentialLists
 from tests.fakes.csrs import FakeCsrs
 
 Mutation = Callable[[Scenario], Csr | Sequence[Csr] | None]
@@ -156,7 +155,7 @@ def reconcile_once(
     """Create the CSR unless it exists, and reconcile it once."""
     csrs = FakeCsrs() if csrs is None else csrs
     stored = csrs.read(csr.name) or csrs.put(csr)
-    fixture = ReconcilerFixture(scenario, csrs, lists=FakeCredentialLists(texts=None))
+    fixture = ReconcilerFixture(scenario, csrs)
     if claims is not None:
         fixture.claims = claims
     verdict = _record_verdict(lambda: fixture.reconcile(stored))
@@ -312,7 +311,7 @@ def _refusing_function(
                     verified,
                     context,
                     claims=_claims(attack, isolated, csr),
-                    certificate=unreleased(scenario.now + scenario.policy.certificate.lifetime),
+                    sign=signed(scenario.now + scenario.policy.certificate.lifetime),
                 )
     except AttestationError as error:
         return function, error

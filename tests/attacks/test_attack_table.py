@@ -29,6 +29,9 @@ LEAVES = [
     if isinstance(leaf, type) and issubclass(leaf, AttestationError) and leaf.check
 ]
 ELSEWHERE = {
+    errors.BanNotRecorded: "needs the list of a workload cluster: test_ended_answers.py",
+    errors.NodeNameHolderNotRecorded: "as the one above",
+    errors.EndedCertificatesNotListed: "as the one above",
     errors.PolicyMissing: "needs no request at all: test_reconciler.py",
     errors.PolicyConflict: "needs no request: test_reconciler.py",
     errors.PolicyInvalid: "needs no request: test_reconciler.py",

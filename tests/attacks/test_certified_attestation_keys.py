@@ -25,13 +25,16 @@ from signer.errors import (
     EndorsementKeyBanned,
     EndorsementKeyMismatch,
     EndorsementKeyNotRegistered,
+    EndorsementKeyRegistrationConflict,
+    EndorsementKeyReleased,
     EndorsementKeyUnproved,
     QuoteOfOtherMachine,
 )
-from signer.model import Csr, TrustBasis
+from signer.model import ClusterKey, Csr, Release, TrustBasis
 from signer.verify.requests.request import ENTRY_USER
 from tests.attacks.certified_nodes import BELOW, configured
 from tests.attacks.runner import Attack, Mutation, Table, assert_issued, assert_refused, attacks
+from tests.attacks.scenarios import OTHER_ID, OTHER_NODE
 from tests.builders.certificates import (
     EK_PURPOSE,
     NOW,
@@ -40,7 +43,15 @@ from tests.builders.certificates import (
     rewritten,
     signed_by_hand,
 )
-from tests.builders.scenario import PROVIDER_ID, Scenario, key_name, record_of
+from tests.builders.scenario import (
+    ABROAD,
+    HOME,
+    PROVIDER_ID,
+    Scenario,
+    key_name,
+    machine,
+    record_of,
+)
 from tests.builders.software_tpm import (
     AK_ATTRIBUTES,
     AK_KINDS,
@@ -184,6 +195,75 @@ def banned(scenario: Scenario) -> None:
     scenario.put_key(key_name(scenario.ek), banned=True)
 
 
+def other_endorsement_key(scenario: Scenario) -> None:
+    """Present another endorsement key of the same TPM, of which there is no end."""
+    scenario.ek = endorsement_key()
+    scenario.ek_creation = creation_of(scenario.ek, scenario.ak)
+
+
+def by_another_key(banned: Mutation) -> Mutation:
+    """Do something to the node's claim, and present another endorsement key of the same TPM."""
+
+    def mutate(scenario: Scenario) -> None:
+        scenario.put_claim(scenario.ak, basis=TrustBasis.CERTIFICATE_NAME)
+        other_endorsement_key(scenario)
+        banned(scenario)
+
+    return mutate
+
+
+def banned_claim(scenario: Scenario) -> None:
+    """Let an operator ban the key that the node's claim names."""
+    scenario.change_key(banned=True)
+
+
+def released_claim(scenario: Scenario) -> None:
+    """Let an operator release the key that the node's claim names."""
+    scenario.change_key(released_from=(Release(cluster=HOME, provider_id=None),))
+
+
+def held_by(key: Callable[[Scenario], TpmKey], cluster: ClusterKey = HOME) -> Mutation:
+    """Let another node hold a key of the TPM; then present another endorsement key."""
+
+    def mutate(scenario: Scenario) -> Csr:
+        scenario.put_claim(
+            key(scenario),
+            basis=TrustBasis.CERTIFICATE_NAME,
+            cluster=cluster,
+            node_name=OTHER_NODE,
+            provider_id=OTHER_ID,
+        )
+        other = machine(name="machine-2", uid="machine-uid-2", provider_id=OTHER_ID)
+        scenario.store.machines.setdefault(cluster, []).append(other)
+        if key(scenario) == scenario.ak:
+            other_endorsement_key(scenario)
+        return scenario.answer_csr()
+
+    return mutate
+
+
+ENDLESS_KEYS: Table = {
+    EndorsementKeyBanned: {
+        "another endorsement key of a banned TPM": by_another_key(banned_claim),
+    },
+    EndorsementKeyReleased: {
+        "another endorsement key of a released TPM": by_another_key(released_claim),
+    },
+    EndorsementKeyRegistrationConflict: {
+        "another endorsement key of a TPM that has a node": held_by(lambda it: it.ak),
+        "a TPM that has a node by its endorsement key": held_by(lambda it: it.ek),
+    },
+}
+ENDLESS_KEYS_ABROAD: Table = {
+    EndorsementKeyRegistrationConflict: {
+        "another endorsement key of a TPM that has a node in another Cluster": held_by(
+            lambda it: it.ak, ABROAD
+        ),
+        "a TPM that has a node in another Cluster by its endorsement key": held_by(
+            lambda it: it.ek, ABROAD
+        ),
+    },
+}
 CERTIFICATES: Table = {
     AttestationCertificateMismatch: {
         "the certificate of another key": shows(lambda _: ak_certificate(BELOW, STRANGER)),
@@ -321,7 +401,10 @@ def older_and_registered() -> Scenario:
 
 
 ATTACKS: list[Attack] = [
-    *attacks(CERTIFICATES, CREATIONS, QUOTES, WITHOUT_NAME, scenario=virtual_machine),
+    *attacks(
+        *(CERTIFICATES, CREATIONS, QUOTES, WITHOUT_NAME, ENDLESS_KEYS, ENDLESS_KEYS_ABROAD),
+        scenario=virtual_machine,
+    ),
     *attacks(OLDER, scenario=older_and_registered),
     *attacks(PLATFORM, scenario=known_to_platform),
 ]
@@ -363,10 +446,27 @@ def enforcing() -> Scenario:
     return scenario
 
 
+def with_another_endorsement_key() -> Scenario:
+    """Renew with another endorsement key of the TPM: no other key than the trusted one counts."""
+    scenario = virtual_machine()
+    scenario.put_claim(scenario.ak, basis=TrustBasis.CERTIFICATE_NAME)
+    other_endorsement_key(scenario)
+    return scenario
+
+
+def no_longer_registered() -> Scenario:
+    """Renew without the registration of the endorsement key by which the node has joined."""
+    scenario = virtual_machine()
+    scenario.put_claim()
+    return scenario
+
+
 @pytest.mark.parametrize(
     "scenario",
     [
         virtual_machine,
+        with_another_endorsement_key,
+        no_longer_registered,
         known_to_platform,
         older_virtual_machine,
         older_and_registered,
@@ -382,9 +482,13 @@ def test_the_good_case_passes(scenario: Callable[[], Scenario]) -> None:
 
 
 def test_the_claim_says_what_it_is_based_on() -> None:
-    assert virtual_machine().verify_answer().holder.basis is TrustBasis.CERTIFICATE_NAME
-    registered = registered_with_ended_certificate().verify_answer()
-    assert registered.holder.basis is TrustBasis.REGISTERED
+    scenario, registered = virtual_machine(), registered_with_ended_certificate()
+    for each, basis, key in (
+        (scenario, TrustBasis.CERTIFICATE_NAME, scenario.ak),
+        (registered, TrustBasis.REGISTERED, registered.ek),
+    ):
+        verified = each.verify_answer()
+        assert (verified.holder.basis, verified.trust.key.name) == (basis, key_name(key))
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)

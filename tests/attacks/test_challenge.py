@@ -17,7 +17,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from authenticator.errors import CredentialNotForThisTpm
-from common.challenge import Challenge, decode_challenge
+from common.challenge import MEMBERS, Challenge, decode_challenge
 from common.evidence import Answer, ChallengeReference, Offer
 from common.formats.strict_json import format_time
 from common.names import CHALLENGE_ANNOTATION, CLIENT_USAGES, SERVING_SIGNER
@@ -225,6 +225,17 @@ def approved(mutate: Mutation) -> Mutation:
     return mutate_approved
 
 
+def acted_on(*members: str) -> Mutation:
+    """Change what the answer says of the challenge that the node has seen."""
+
+    def mutate(scenario: Scenario) -> Csr:
+        answer = scenario.answer()
+        reference = replace(answer.challenge, members=members)
+        return scenario.answer_csr(replace(answer, challenge=reference))
+
+    return mutate
+
+
 def extra(value: bytes) -> Mutation:
     """Quote other data than the answer to the challenge."""
     return lambda scenario: scenario.answer_csr(scenario.answer(scenario.attest(extra_data=value)))
@@ -327,6 +338,11 @@ KEYS = [
     ),
 ]
 SECRETS = [
+    Attack(
+        "an answer that says it acted on more of the challenge",
+        AnswerNotBound,
+        acted_on(*MEMBERS, "zz"),
+    ),
     Attack("extraData of no challenge", AnswerNotBound, extra(sha256(b"guess"))),
     Attack("the object's name for extraData", AnswerNotBound, extra(ANSWER.encode())),
     Attack("the uid for extraData", AnswerNotBound, extra(OFFER_UID.encode())),
@@ -368,6 +384,7 @@ class Node:
             pkcs10_sha256=sha256(scenario.pkcs10()),
             expiration_seconds=None,
             usages=CLIENT_USAGES,
+            members=MEMBERS,
         )
         quote = self.tpm.quote(challenge.pcrs, extra_data)
         answer = Answer(

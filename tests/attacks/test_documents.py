@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from common.challenge import MEMBERS as OF_V1
 from common.errors import AttestationDataMalformed, AttestationError, TooLarge, UnsupportedVersion
 from common.evidence import (
     MAX_EVENT_LOG,
@@ -231,6 +232,19 @@ MEMBERS = [
     malformed("an unknown member of the endorsement key", member("ek", "template", value="L-1")),
     malformed("the attestation key also as PEM", member("ak", "pem", value="-----BEGIN")),
     malformed("an unknown member of the challenge", member("challenge", "secret", value="AAAA")),
+    *(
+        malformed(f"{what} as what the node acted on", member("challenge", "members", value=value))
+        for what, value in {
+            "nothing": [],
+            "a text": ",".join(OF_V1),
+            "not all of v1": OF_V1[1:],
+            "names that descend": OF_V1[::-1],
+            "a name twice": sorted((*OF_V1, OF_V1[0])),
+            "a name with a comma": sorted((*OF_V1, "pcrs,x")),
+            "a number": [*OF_V1, 1],
+            "a hundred names": sorted((*OF_V1, *(f"x{i}" for i in range(100)))),
+        }.items()
+    ),
     malformed("a name in capitals", renamed("quote", "Quote")),
     malformed("a name with a space", renamed("quote", "quote ")),
     malformed("a name with a Cyrillic letter", renamed("quote", "qu\u043ete")),
@@ -239,6 +253,7 @@ MEMBERS = [
         for name in (
             *("ek", "ek.public", "ek.certificates", "ak", "ak.public"),
             *("challenge", "challenge.uid", "challenge.issuedAt", "challenge.key"),
+            "challenge.members",
             *("quote", "signature", "pcrs"),
         )
     ),

@@ -18,13 +18,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from common.node_identity import attested_group
 from signer.errors import CertificateNotAsVerified
 from signer.issue.authority import CertificateAuthority
 from signer.issue.leaf import sign_leaf as build
 from signer.issue.lint import ExpectedCertificate, lint_certificate
 from tests.attacks.runner import assert_issued, reconcile_once
 from tests.builders.reconciler import authority
-from tests.builders.scenario import NODE, NOW, Scenario
+from tests.builders.scenario import NODE, NOW, Scenario, key_name
 
 ADDRESS = "192.0.2.11"
 WEEK = timedelta(days=7)
@@ -104,15 +105,20 @@ def names(*names: str) -> Change:
 
 ORG, CN = NameOID.ORGANIZATION_NAME, NameOID.COMMON_NAME
 NODES, SELF = (ORG, "system:nodes"), (CN, f"system:node:{NODE}")
+KEY = key_name(Scenario().ek)
+GROUP = (ORG, attested_group(KEY, 1))
 CLIENT_AUTH, SERVER_AUTH = ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH
 WRONG: Mapping[str, Mapping[str, Change]] = {
     "subject": {
-        "another node": subject(NODES, (CN, "system:node:node-2")),
-        "an administrator": subject(NODES, SELF, (ORG, "system:masters")),
-        "a group twice": subject(NODES, NODES, SELF),
-        "no group": subject(SELF),
-        "two names": subject(NODES, (CN, "kubernetes-admin"), SELF),
-        "another field": subject(NODES, SELF, (NameOID.ORGANIZATIONAL_UNIT_NAME, "x")),
+        "another node": subject(NODES, GROUP, (CN, "system:node:node-2")),
+        "an administrator": subject(NODES, GROUP, SELF, (ORG, "system:masters")),
+        "a group twice": subject(NODES, NODES, GROUP, SELF),
+        "no group of nodes": subject(GROUP, SELF),
+        "no group of a key": subject(NODES, SELF),
+        "the group of another key": subject(NODES, (ORG, attested_group("0" * 64, 1)), SELF),
+        "another term": subject(NODES, (ORG, attested_group(KEY, 2)), SELF),
+        "two names": subject(NODES, GROUP, (CN, "kubernetes-admin"), SELF),
+        "another field": subject(NODES, GROUP, SELF, (NameOID.ORGANIZATIONAL_UNIT_NAME, "x")),
     },
     "serial number": {"a serial number that is a counter": value(serial=7)},
     "start": {
@@ -157,6 +163,7 @@ CASES = [
     *((Scenario, rule, what, change) for rule in WRONG for what, change in WRONG[rule].items()),
     *((serving, "names", what, change) for what, change in WRONG_NAMES.items()),
     (serving, "extended key usage", "a usage of clients", purposes(CLIENT_AUTH)),
+    (serving, "subject", "the group of a key", subject(NODES, GROUP, SELF)),
 ]
 
 
@@ -216,7 +223,7 @@ def test_nothing_stands_beside_the_certificate() -> None:
     key = x509.load_pem_x509_certificate(pem).public_key()
     expected = ExpectedCertificate(
         node_name=NODE,
-        organizations=["system:nodes"],
+        organizations=["system:nodes", GROUP[1]],
         public_key=key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo),
         serving_names=None,
         authority=authority().certificate,

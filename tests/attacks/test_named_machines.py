@@ -15,13 +15,14 @@ from signer.errors import (
     EndorsementCertificateMalformed,
     EndorsementCertificateNameNotAllowed,
     EndorsementCertificateOfOtherMachine,
+    EndorsementCertificateUnnamed,
     EndorsementKeyBanned,
     EndorsementKeyMismatch,
     EndorsementKeyRegistrationConflict,
     OperatorActionRequired,
 )
 from signer.model import TrustBasis
-from signer.policy.policy import CertificateNameRules
+from signer.policy.policy import CertificateNameRules, UnnamedCertificates
 from signer.verify.requests.request import ENTRY_USER
 from tests.attacks.certified_nodes import BELOW, EK, certified
 from tests.attacks.runner import Attack, Mutation, assert_issued, assert_refused
@@ -122,15 +123,21 @@ def text(value: str) -> bytes:
 
 
 def allows(**rules: frozenset[str]) -> Mutation:
-    """Replace the rules on names in the policy."""
+    """Replace the lists of names in the policy."""
 
     def mutate(scenario: Scenario) -> None:
-        endorsement_key = replace(
-            scenario.policy.endorsement_key, certificate_names=CertificateNameRules(**rules)
-        )
-        scenario.policy = replace(scenario.policy, endorsement_key=endorsement_key)
+        unnamed = scenario.policy.endorsement_key.certificate_names.unnamed
+        names = CertificateNameRules(unnamed=unnamed, **rules)
+        scenario.change_policy("endorsement_key", certificate_names=names)
 
     return mutate
+
+
+def accepts_unnamed(scenario: Scenario) -> None:
+    """Let the policy accept certificates that name no machine."""
+    names = scenario.policy.endorsement_key.certificate_names
+    accepting = replace(names, unnamed=UnnamedCertificates.ACCEPT)
+    scenario.change_policy("endorsement_key", certificate_names=accepting)
 
 
 OTHER_MACHINES = [
@@ -183,18 +190,56 @@ MALFORMED = [
         "no ASCII": changed(4, encode(UTF8_STRING, b"worker-\xff")),
     }.items()
 ]
-WITHOUT_NAME = [
-    attack(
-        "our provider ID in a certificate, with a credential that makes no first claim",
-        OperatorActionRequired,
-        shows(text(GCE_ID)),
-        instance_by_entry,
+UNNAMED: dict[str, tuple[Mutation, Callable[[], Scenario]]] = {
+    "no name": (is_called("a TPM of the same authority"), domain),
+    "our provider ID in a certificate": (shows(text(GCE_ID)), instance),
+    "a domain's UUID in capitals": (is_called(f"instance-2a:{UUID.upper()}"), domain),
+    "a name in a form that the policy does not list": (
+        allows(gce_projects=frozenset({PROJECT})),
+        domain,
     ),
-    attack(
-        "a domain's UUID in capitals, with a credential that makes no first claim",
-        OperatorActionRequired,
-        is_called(f"instance-2a:{UUID.upper()}"),
-        domain_by_entry,
+}
+
+
+def accepting_unnamed(mutate: Mutation) -> Mutation:
+    """Let the policy accept unnamed certificates, with a credential that makes no first claim."""
+
+    def change(scenario: Scenario) -> None:
+        accepts_unnamed(scenario)
+        scenario.username = ENTRY_USER
+        mutate(scenario)
+
+    return change
+
+
+def renewed(mutate: Mutation) -> Mutation:
+    """Let the node have a claim from before the policy listed names."""
+
+    def change(scenario: Scenario) -> None:
+        scenario.put_claim(basis=TrustBasis.CERTIFICATE)
+        scenario.as_node()
+        mutate(scenario)
+
+    return change
+
+
+WITHOUT_NAME = [
+    *(
+        attack(name, EndorsementCertificateUnnamed, mutate, scenario)
+        for name, (mutate, scenario) in UNNAMED.items()
+    ),
+    *(
+        attack(f"{name}, at a renewal", EndorsementCertificateUnnamed, renewed(mutate), scenario)
+        for name, (mutate, scenario) in UNNAMED.items()
+    ),
+    *(
+        attack(
+            f"{name}, with a credential that makes no first claim",
+            OperatorActionRequired,
+            accepting_unnamed(mutate),
+            scenario,
+        )
+        for name, (mutate, scenario) in UNNAMED.items()
     ),
     attack(
         "names that the policy does not allow, with a credential that makes no first claim",
@@ -249,6 +294,22 @@ def outranking() -> Scenario:
     return scenario
 
 
+def unnamed() -> Scenario:
+    """Show a certificate that names no machine, where the policy accepts it."""
+    scenario = domain()
+    is_called("a TPM of the same authority")(scenario)
+    accepts_unnamed(scenario)
+    return scenario
+
+
+def unnamed_and_registered() -> Scenario:
+    """Show a certificate that names no machine, for a registered key."""
+    scenario = domain()
+    is_called("a TPM of the same authority")(scenario)
+    scenario.change_machine(registered_keys=(record_of(scenario.ek),))
+    return scenario
+
+
 def outranked() -> Scenario:
     """Show the certificate of another machine, with a registration for this one."""
     scenario = named(GCE_ID, named_leaf(BELOW, EK, common_name=f"other:{UUID}"))
@@ -265,6 +326,8 @@ def outranked() -> Scenario:
         domain_by_entry,
         outranking,
         outranked,
+        unnamed,
+        unnamed_and_registered,
     ],
 )
 def test_the_good_case_passes(scenario: Callable[[], Scenario]) -> None:

@@ -11,6 +11,7 @@ from datetime import timedelta
 
 import pytest
 
+from common.challenge import MEMBERS
 from common.errors import AttestationError
 from common.evidence import encode_attestation_data
 from common.formats.pem import encode_block
@@ -73,6 +74,7 @@ def test_keylime_cve_2026_6420_nonce_that_is_always_the_same() -> None:
             pkcs10_sha256=digest,
             expiration_seconds=seconds,
             usages=CLIENT_USAGES,
+            members=MEMBERS,
         )
         for secret in secrets
         for name in ("x", "y")

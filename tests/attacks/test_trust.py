@@ -230,6 +230,12 @@ def released(provider_id: str | None = None) -> Mutation:
     return mutate
 
 
+def other_key_of_banned_instance(scenario: Scenario) -> None:
+    """Use the other one of the two keys that the platform gives for an instance."""
+    scenario.platforms.names[PROVIDER_ID] = [key_name(STRANGER), key_name(scenario.ek)]
+    scenario.put_claim(STRANGER, banned=True)
+
+
 def other_holder(scenario: Scenario, *, deleting: bool = False) -> None:
     """Add the Machine of the claim that another node has for the same TPM."""
     other = machine(name="machine-2", uid="machine-uid-2", provider_id=OTHER_ID, deleting=deleting)
@@ -324,6 +330,9 @@ PLATFORM = [
             },
             EndorsementKeyRegistrationInvalid: {
                 "a key that the platform gives, and an unreadable record": unreadable()
+            },
+            EndorsementKeyBanned: {
+                "the other key of an instance whose TPM is banned": other_key_of_banned_instance
             },
         },
         scenario=platform_scenario,

@@ -49,6 +49,7 @@ from common.names import (
     SERVING_USAGES,
 )
 from common.requests.csr import node_subject
+from signer.kube.resources import ADMISSION_POLICIES
 from tests.bench.software_node import SoftwareNode
 from tests.harness.controlplane import HOST
 
@@ -216,6 +217,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif url.path.startswith(CSRS):
             csr = self.server.cluster.filed.get(url.path.rpartition("/")[2])
             self._send_json(csr or {}, status=200 if csr else 404)
+        elif url.path.startswith(ADMISSION_POLICIES.collection_path()):
+            self._send_json({}, status=404)  # nothing is ended
         else:
             address = LETTERS if self.server.cluster.behavior == "service" else "192.0.2.1"
             self._send_json({"metadata": {"name": "kubernetes"}, "spec": {"clusterIP": address}})

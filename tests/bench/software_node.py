@@ -6,7 +6,7 @@ import secrets
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from common import evidence
-from common.challenge import decode_challenge
+from common.challenge import MEMBERS, decode_challenge
 from common.names import CLIENT_USAGES
 from common.public_keys import public_key_from_area, spki_sha256
 from common.requests.binding import answer_extra_data, sha256
@@ -55,6 +55,7 @@ class SoftwareNode:
             pkcs10_sha256=sha256(self._pkcs10),
             expiration_seconds=None,
             usages=CLIENT_USAGES,
+            members=MEMBERS,
         )
         quote = self._tpm.quote(challenge.pcrs, extra_data)
         answer = evidence.Answer(

@@ -16,6 +16,7 @@ import asyncio
 import base64
 import gc
 import json
+import socket
 import ssl
 import sys
 import time
@@ -177,6 +178,10 @@ class Bench:
 
     def control(self, method: str, what: str) -> Answer:
         """Start a phase, or return what it gave."""
+        if what == "cut":
+            for server in self.workloads.values():
+                server.cut()
+            return 200, {}
         if method == "POST":
             for node in self.nodes:
                 node.prepare(what)
@@ -208,14 +213,20 @@ async def serve(directory: Path) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*config["pair"])
     bench = Bench(config)
+    silent = config["workload_ports"][: config["silent"]]
     loop = asyncio.get_running_loop()
     servers = {config["management_port"]: bench.management, **bench.workloads}
+    # They take connections as far as the kernel does, and are open until the process ends.
+    silent_sockets = [socket.create_server((HOST, port), backlog=4096) for port in silent]
     for port, server in servers.items():
+        if port in silent:
+            continue
         connect = partial(Connection, server, delay=config["delay"])
         await loop.create_server(connect, HOST, port, ssl=context)
     # A search for garbage in the objects of a large fleet would stop all servers for seconds.
     gc.freeze()
     (directory / "ready").touch()
+    assert len(silent_sockets) == len(silent)
     while True:
         await asyncio.sleep(_BOOKMARK_SECONDS)
         for server in servers.values():

@@ -29,15 +29,23 @@ def await_readiness(signer: Signer) -> None:
 class StandIn:
     """The stand-in process."""
 
-    def __init__(
-        self, directory: Path, stack: ExitStack, *, clusters: int, nodes: int, attested: int = 0
+    def __init__(  # noqa: PLR0913 - the last two are options
+        self,
+        directory: Path,
+        stack: ExitStack,
+        *,
+        clusters: int,
+        nodes: int,
+        attested: int = 0,
+        silent: int = 0,
     ) -> None:
         """Start it with a number of workload clusters.
 
-        All clusters together have `nodes` that join, and `attested` Machines whose nodes have.
+        All clusters together have `nodes` that join, and `attested` Machines whose nodes have. The
+        API servers of `silent` clusters take connections, and send nothing.
         """
         directory.mkdir()
-        self._clusters = clusters
+        self._clusters = clusters - silent
         authority = pki.Authority.make("stand-in", pki.ec_key())
         self._ca = directory / "ca.crt"
         self._ca.write_bytes(authority.pair.certificate)
@@ -52,6 +60,7 @@ class StandIn:
             "ca": str(self._ca),
             "management_port": port,
             "workload_ports": [process.free_port() for _ in range(clusters)],
+            "silent": silent,
             "nodes": nodes // clusters,
             "attested": attested // clusters,
             "authority": AUTHORITY,
@@ -78,12 +87,16 @@ class StandIn:
         return result
 
     def await_watches(self) -> None:
-        """Wait until the signers watch all workload clusters."""
+        """Wait until the signers watch all workload clusters that are not silent."""
         process.wait_until(
             lambda: self.state()["watches"] >= WATCHES * self._clusters,
             what="all clusters are watched",
             seconds=TIMEOUT,
         )
+
+    def cut(self) -> None:
+        """End the connections of all watches of workload clusters."""
+        self._session.post(f"{self.url}/bench/cut", timeout=TIMEOUT).raise_for_status()
 
     def kubeconfig(self) -> str:
         """Return the signer's kubeconfig."""

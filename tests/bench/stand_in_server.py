@@ -5,6 +5,7 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
+from email.utils import formatdate
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
@@ -69,6 +70,11 @@ class Server:
     def open_watches(self) -> int:
         """Return the number of watches that are open now."""
         return sum(not transport.is_closing() for _, transport in self._watchers)
+
+    def cut(self) -> None:
+        """End the connection of every watch."""
+        for _, transport in self._watchers:
+            transport.abort()
 
     def send_bookmarks(self) -> None:
         """Send a bookmark to every watch, as an API server does about each minute."""
@@ -147,7 +153,10 @@ class Connection(asyncio.Protocol):
 
     def _send(self, status: int, body: Object | bytes) -> None:
         content = encoded(body)
-        data = b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n%s" % (status, len(content), content)
+        # A signer trusts no clock that it has compared with no API server's.
+        date = formatdate(usegmt=True).encode()
+        head = b"HTTP/1.1 %d X\r\nDate: %s\r\nContent-Length: %d\r\n\r\n"
+        data = head % (status, date, len(content)) + content
         if self._delay:
             asyncio.get_running_loop().call_later(self._delay, self._transport.write, data)
         else:

@@ -116,11 +116,12 @@ def answered(node: Node) -> None:
         return
     claims = FakeClaimStore(store=StoredClaims(machines=world.store.machines))
     not_after = world.now + timedelta(days=7)
-    certificate = issue_certificate(
+    sign = partial(
+        issue_certificate,
         verified,
         not_after=not_after,
         authority=node.authority,
         now=world.now,
         random=os.urandom,
     )
-    make_claims(verified, world.context(), claims=claims, certificate=certificate)
+    make_claims(verified, world.context(), claims=claims, sign=sign)

@@ -34,8 +34,3 @@ def attested_node(
         boot=None,
     )
     return replace(node, **changes)
-
-
-def entry_text(*credential_ids: str, order: int = 1) -> str:
-    """Return the text of an entry in a credential list; by default any claim is newer."""
-    return " ".join((str(order), *(each.partition("=")[2][:32] for each in credential_ids)))

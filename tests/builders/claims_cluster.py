@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from common.formats.strict_json import format_time
 from signer.inventory.custom_resources.claim_objects import encode_attested_node, encode_holder
 from signer.inventory.custom_resources.claim_store import KubeClaimStore
 from signer.inventory.kinds import ATTESTED_NODES, ENDORSEMENT_KEYS
@@ -47,6 +48,8 @@ class ClaimsCluster:
         }
         if key.banned:
             spec["banned"] = {"reason": "lost"}
+        if key.ban_lifted is not None:
+            spec["banLifted"] = {"at": format_time(key.ban_lifted.at)}
         if key.held_by is not None:
             time = key.last_claimed or datetime.now(UTC)
             spec["heldBy"] = encode_holder(key.held_by, since=time, now=time)

@@ -60,7 +60,6 @@ EVERY_SETTING: dict[str, object] = {
     "nameReuse": "AfterCertificate",
     "renewals": {
         "unknownCredential": "Deny",
-        "publishCredentials": True,
         "taintUnattested": True,
     },
     "autoApproveBindings": "Wait",
@@ -274,6 +273,11 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
         for name, (names, problem) in {
             "none": ({}, ": must have gce or domainUUID"),
             "an unknown platform": ({"gce": {"projects": ["p"]}, "aws": {}}, ".aws: unknown key"),
+            "only unnamed ones": ({"unnamed": "Accept"}, ": must have gce or domainUUID"),
+            "unknown rule for unnamed ones": (
+                {"gce": {"projects": ["p"]}, "unnamed": "Deny"},
+                ".unnamed: must be one of Wait, Accept",
+            ),
             "no projects": ({"gce": {}}, ".gce.projects: is required"),
             "an empty list": (
                 {"domainUUID": {"schemes": []}},
@@ -492,10 +496,6 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
         {"renewals": {"unknownCredential": "Ignore"}},
         "spec.renewals.unknownCredential: must be one of Warn, Deny",
     ),
-    "publishing is not a boolean": (
-        {"renewals": {"publishCredentials": "yes"}},
-        "spec.renewals.publishCredentials: must be true or false",
-    ),
     "tainting is not a boolean": (
         {"renewals": {"taintUnattested": "NoSchedule"}},
         "spec.renewals.taintUnattested: must be true or false",
@@ -600,6 +600,7 @@ GOOD_SPECS: dict[str, dict[str, object]] = {
             "certificateNames": {
                 "gce": {"projects": ["team-a"]},
                 "domainUUID": {"schemes": ["openstack", "kubevirt"]},
+                "unnamed": "Accept",
             },
         }
     },

@@ -17,6 +17,7 @@ from signer.controller.reconcile.withheld_certificates import WithheldCertificat
 from signer.controller.recording_writer import RecordingCsrWriter
 from signer.errors import AuthorityUnavailable, TooManyChallenges
 from signer.inventory.cluster_api.machine_status import MachineCondition
+from signer.inventory.ended_certificates import EndedCertificatesClient
 from signer.inventory.replica_records.challenge_keys import ChallengeKeyStore
 from signer.issue.authority import CertificateAuthority
 from signer.model import (
@@ -31,7 +32,8 @@ from signer.model import (
 from tests.builders import certificates
 from tests.builders.scenario import ABROAD, HOME, Scenario
 from tests.fakes.claims import FakeClaimStore
-from tests.fakes.credential_lists import FakeCredentialLists
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.cluster_clients import FakeClient
 from tests.fakes.csrs import FakeCsrs
 from tests.fakes.policies import FixedPolicies
 
@@ -105,7 +107,8 @@ class ReconcilerFixture:
     refusals: list[tuple[AttestedNodeObject, Refusal]] = field(default_factory=list)
     """Refusals, each with the claim of its node."""
     authority_failures: list[ClusterKey] = field(default_factory=list)
-    lists: FakeCredentialLists = field(default_factory=FakeCredentialLists)
+    workload: FakeCluster = field(default_factory=FakeCluster)
+    """Has the list of ended certificates."""
     withheld: WithheldCertificates = field(default_factory=WithheldCertificates)
     shares: RequesterShares = field(default_factory=RequesterShares)
     random: Callable[[int], bytes] = field(default_factory=lambda: Random(7).randbytes)
@@ -120,7 +123,7 @@ class ReconcilerFixture:
             key=self.scenario.cluster.key,
             inventory=self.scenario.inventory,
             csrs=RecordingCsrWriter(self.csrs, lambda: 0.0),
-            credentials=self.lists,
+            ended=EndedCertificatesClient(FakeClient(self.workload)),
             shares=self.shares,
             withheld=self.withheld,
             on_authority_failure=lambda: self.authority_failures.append(HOME),

@@ -14,14 +14,12 @@ KNOWN, COPIED = credential_id(b"known"), credential_id(b"copied")
 
 
 def of_a_node(
-    presented: str, reaction: UnknownCredential = UnknownCredential.WARN, *, publish: bool = False
+    presented: str, reaction: UnknownCredential = UnknownCredential.WARN
 ) -> ReconcilerFixture:
     """Return a node that has the certificate `KNOWN` and files its requests with this one."""
     fixture = ReconcilerFixture()
     scenario = fixture.scenario
-    renewals = replace(
-        scenario.policy.renewals, unknown_credential=reaction, publish_credentials=publish
-    )
+    renewals = replace(scenario.policy.renewals, unknown_credential=reaction)
     scenario.policy = replace(scenario.policy, renewals=renewals)
     scenario.credential_id = presented
     scenario.as_node()

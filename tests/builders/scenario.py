@@ -11,6 +11,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from common.challenge import MEMBERS
 from common.evidence import Answer, ChallengeReference, Offer, Statement, encode_attestation_data
 from common.formats.strict_json import format_time
 from common.names import (
@@ -47,9 +48,9 @@ from signer.model import (
 )
 from signer.policy.policy import Policy
 from signer.verify.answer import VerifiedAnswer, verify_answer
-from signer.verify.claimed_answer import WithheldCertificate
 from signer.verify.context import VerificationContext
 from signer.verify.kubelet_serving import VerifiedServing, verify_kubelet_serving
+from signer.verify.machines.claim_writes import Sign, WithheldCertificate
 from signer.verify.offer import VerifiedOffer, verify_offer
 from signer.verify.requests.parse import (
     ParsedAnswer,
@@ -134,6 +135,11 @@ def unreleased(not_after: datetime, name: str = "new") -> WithheldCertificate:
     )
 
 
+def signed(not_after: datetime, name: str = "new") -> Sign:
+    """Return a function that signs `unreleased` for any group."""
+    return lambda _: unreleased(not_after, name)
+
+
 def record_of(key: TpmKey) -> RegisteredKey:
     """Return the registration of an endorsement key."""
     return RegisteredKey(source="Machine annotation", spki_sha256=bytes.fromhex(key_name(key)))
@@ -160,6 +166,7 @@ class Scenario:
     ek_creation: Statement | None = None
     event_log: bytes | None = None
     pcr_signatures: bytes | None = None
+    members: tuple[str, ...] = MEMBERS
     sans: Iterable[str] = ()
     ek: TpmKey = field(default_factory=lambda: default_keys()[0])
     ak: TpmKey = field(default_factory=lambda: default_keys()[1])
@@ -281,6 +288,7 @@ class Scenario:
             pkcs10_sha256=sha256(quoted or self.pkcs10()),
             expiration_seconds=self.expiration_seconds,
             usages=CLIENT_USAGES if self.kind is CsrKind.CLIENT else SERVING_USAGES,
+            members=self.members,
         )
 
     def attest(self, **changes: Any) -> Attest:
@@ -304,6 +312,7 @@ class Scenario:
                 uid=OFFER_UID,
                 issued_at=format_time(self.now),
                 key=challenge_key_id(self.challenge_keys.current),
+                members=self.members,
             ),
             quote=quote,
             signature=self.ak.sign(quote),

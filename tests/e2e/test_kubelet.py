@@ -10,6 +10,7 @@ from tests.harness import capi
 from tests.harness.controlplane import KubectlFailed
 from tests.harness.process import wait_until
 from tests.integration import csrs
+from tests.integration.operator_calls import Operator, cluster_of
 
 PENDING = "attestation.cluster.x-k8s.io/pending-reason"
 SHORT = timedelta(seconds=75)
@@ -105,6 +106,27 @@ def test_kubelet_uses_a_renewed_certificate_while_the_node_stays_ready(joined: J
     assert joined.ready_since() == since
     assert joined.metric("rest_client_exec_plugin_call_total") == calls + 1
     assert joined.metric("rest_client_exec_plugin_certificate_rotation_age_count") == 1
+
+
+def test_node_whose_ban_was_lifted_is_ready_again(joined: JoinedNode) -> None:
+    """The kubelet keeps its certificate after a 403: it is restarted after the renewal."""
+    joined.wait_until_ready()
+    operator = Operator(joined.fleet, joined.fleet.management.admin_config)
+    ban = ("ban", f"{cluster_of(joined.node.tenant)}/{joined.node.name}", "--yes")
+    banned = operator.call(*ban, "--reason", "stolen", "--now")
+    assert banned.status == 0, banned.complaint
+    before, ended = len(joined.lease_calls()), credential_id(joined.certificate())
+    wait_until(
+        lambda: LeaseCall(403, ended) in joined.lease_calls(after=before),
+        what="the kubelet cannot write",
+        seconds=WAIT_SECONDS,
+    )
+    lifted = operator.call(*ban, "--lift")
+    assert lifted.status == 0, lifted.complaint
+    renewed = joined.renew()
+    joined.restart_kubelet()
+    joined.wait_until_used(renewed)
+    joined.wait_until_ready()
 
 
 def test_unavailable_signer_after_the_renewal_time_changes_nothing(joined: JoinedNode) -> None:

@@ -1,22 +1,22 @@
 """The clients of our programs over `FakeCluster`: all of their code runs but the connections."""
 
 import copy
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 from functools import cache
 from http import HTTPStatus
 from types import SimpleNamespace
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
+from signer.fairness.compute_line import waiting
 from signer.kube.transport.client import MAX_MANAGEMENT_RESPONSE, ApiClient, Request, Response
 from signer.kube.transport.endpoint import Endpoint
 from signer.kube.transport.kubeconfig import Connection
 from signer.operator_cli.management.api import ManagementApi
 from tests.fakes.cluster import FakeCluster, encoded, received
 from tests.fakes.cluster_objects import selects
+from tests.fakes.shared_locks import require_nothing_shared
 from tests.harness import pki
-
-T = TypeVar("T")
 
 
 @cache
@@ -37,7 +37,9 @@ class FakeClient(ApiClient):
         self.cpu = None
 
     def _exchange(self, request: Request) -> tuple[int, bytes]:
-        status, answer = self.cluster.answer(replace(request, body=received(request.body)))
+        with waiting():
+            require_nothing_shared()
+            status, answer = self.cluster.answer(replace(request, body=received(request.body)))
         return status, encoded(answer)
 
     def close(self) -> None:
@@ -55,10 +57,10 @@ class FakeStream:
     def __init__(self, cluster: FakeCluster) -> None:
         self._client = FakeClient(cluster)
 
-    async def get_page(self, path: str, query: Mapping[str, str]) -> Response:
+    def get_page(self, path: str, query: Mapping[str, str]) -> Response:
         return self._client.get_page(path, query)
 
-    async def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+    def watch(self, path: str, query: Mapping[str, str]) -> Generator[bytes, None, None]:
         cluster, version = self._client.cluster, query["resourceVersion"]
         yield b""
         if cluster.expired(version):
@@ -73,11 +75,8 @@ class FakeStream:
             bookmark = {"metadata": {"resourceVersion": str(cluster.version)}}
             yield encoded({"type": "BOOKMARK", "object": bookmark})
 
-    async def yield_cpu(self) -> None:
+    def yield_cpu(self) -> None:
         """See `watch.ListerWatcher`."""
-
-    async def call(self, function: Callable[[], T]) -> T:
-        return function()
 
     def close(self) -> None:
         """See `watch.ListerWatcher`."""

@@ -95,8 +95,11 @@ def merged(current: Any, patch: Any) -> Any:  # noqa: ANN401 # JSON
 
 
 def applied(current: Any, fields: Any) -> Any:  # noqa: ANN401 # JSON
-    """Return the result of a server-side apply: a list of conditions is merged by their types."""
-    if isinstance(current, list) and isinstance(fields, list):
+    """Return the result of a server-side apply: a list of conditions is merged by their types.
+
+    Our programs apply other lists as a whole.
+    """
+    if isinstance(current, list) and all("type" in item for item in (*current, *fields)):
         own = {condition["type"]: condition for condition in fields}
         others = [own.pop(condition["type"], condition) for condition in current]
         return [*others, *own.values()]

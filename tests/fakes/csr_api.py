@@ -25,6 +25,7 @@ from common.names import (
     PENDING_REASON_ANNOTATION,
     SUPPORTED_VERSIONS_ANNOTATION,
 )
+from common.node_identity import attested_group
 from common.requests.binding import answer_extra_data, sha256
 from common.requests.csr import decode_request, node_subject
 from common.requests.pkcs10 import OtherGeneralName, Pkcs10, parse_pkcs10
@@ -37,6 +38,7 @@ CHALLENGE_KEY_ID = "0123456789abcdef"
 BOOTSTRAP_USER = "system:bootstrap:abcdef"
 AUTHORITY = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "cluster CA")])
 SERVER_AUTH = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
+GROUP = attested_group("ab" * 32, 1)
 CLIENT_AUTH = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
 
 
@@ -52,7 +54,8 @@ class Issuance:
     names: tuple[x509.GeneralName, ...] | None = None
     """Instead of the requested names."""
     node_name: str | None = None
-    organisations: tuple[str, ...] = ("system:nodes",)
+    organisations: tuple[str, ...] | None = None
+    """By default those of the request, and in a client certificate the group of a key."""
     public_key: ec.EllipticCurvePublicKey | None = None
     text_around: bytes = b""
 
@@ -64,7 +67,11 @@ class Issuance:
             for attribute in node_subject(self.node_name or request.node_name)
             if attribute.oid != NameOID.ORGANIZATION_NAME
         ]
-        names += [x509.NameAttribute(NameOID.ORGANIZATION_NAME, o) for o in self.organisations]
+        organisations = self.organisations
+        if organisations is None:
+            is_serving = self.usage is not None and self.usage != CLIENT_AUTH
+            organisations = ("system:nodes", *(() if is_serving else (GROUP,)))
+        names += [x509.NameAttribute(NameOID.ORGANIZATION_NAME, o) for o in organisations]
         moment = datetime.fromtimestamp(now, UTC)
         builder = (
             x509.CertificateBuilder()
@@ -124,6 +131,8 @@ class FakeWorkload:
     wait: dict[str, str] = field(default_factory=dict)
     """"offer" or "answer" to pending-reason."""
     event_log: bool = False
+    pcr_signatures: bool = False
+    change_challenge: Callable[[str], str] = str
     known_as: str | None = None
     """The user name in SelfSubjectReviews, where that is not the requester's."""
     has_self_subject_review: bool = True
@@ -207,7 +216,8 @@ class FakeWorkload:
         elif isinstance(data, evidence.Answer):
             self._verdict(csr, pkcs10, data)
         elif CHALLENGE_ANNOTATION not in csr.annotations:
-            self.annotate(csr.spec.name, CHALLENGE_ANNOTATION, self._challenge(csr, data))
+            challenge = self.change_challenge(self._challenge(csr, data))
+            self.annotate(csr.spec.name, CHALLENGE_ANNOTATION, challenge)
 
     def _condition(self, name: str, condition: str, why: tuple[str, str]) -> None:
         csr = self.csrs[name]
@@ -231,6 +241,7 @@ class FakeWorkload:
                 encrypted_secret=encrypted,
                 pcrs={"sha256": (0, 7)},
                 event_log=self.event_log,
+                pcr_signatures=self.pcr_signatures,
                 tag="tag",
             )
         )
@@ -244,6 +255,7 @@ class FakeWorkload:
             pkcs10_sha256=sha256(pkcs10),
             expiration_seconds=csr.spec.expiration_seconds,
             usages=csr.spec.usages,
+            members=answer.challenge.members,
         )
         if Attest.parse(answer.quote).extra_data != expected:
             self._condition(csr.spec.name, "Denied", ("AnswerNotBound", "not for this challenge"))

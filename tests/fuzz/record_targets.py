@@ -172,7 +172,7 @@ def _policy_files() -> list[bytes]:
             "platform": {"type": "aws", "credentialsFile": "/aws", "locations": ["eu-central-1"]},
         },
         "firstJoin": {"within": "2h"},
-        "renewals": {"unknownCredential": "Deny", "publishCredentials": True},
+        "renewals": {"unknownCredential": "Deny"},
         "nodeLabels": "Enabled",
     }
     policies = [_policy("blue", spec), _policy("others", {}), _policy("selected", selected)]

@@ -1,14 +1,12 @@
 """Other inputs of the signer: watches, Leases, the Secret with challenge keys, and its own log."""
 
-import asyncio
 import base64
 import io
 import json
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Generator, Mapping
 from math import inf
 from types import SimpleNamespace
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, cast
 
 from common.errors import ApiServerUnavailable
 from common.requests.binding import SECRET_SIZE
@@ -21,6 +19,7 @@ from signer.kube.decode import Json
 from signer.kube.leases import LeaseClient
 from signer.kube.secrets import SecretClient
 from signer.kube.transport.client import ApiClient, Expired, Response
+from signer.kube.transport.interruption import Interrupted, Interruption
 from signer.kube.watches.cache import Cache
 from signer.kube.watches.watch import Reflector, ResourceSpec
 from signer.model import Csr
@@ -33,8 +32,6 @@ from tests.fakes.cluster_clients import FakeClient
 from tests.fuzz.mutations import Form
 from tests.fuzz.record_targets import CSR
 from tests.fuzz.target import Refused, Target
-
-T = TypeVar("T")
 
 HOME: Final = "node-attestation-system"
 CAPACITY: Final = 8 << 10
@@ -52,6 +49,7 @@ class _ScriptedServer:
     def __init__(self, page: object, events: object) -> None:
         self._page: object = page
         self._events = events if isinstance(events, list) else []
+        self.interruption = _Impatient()
         self._began = False
         self._over = False
         self.budget = MemoryBudget(per_tenant=CAPACITY)
@@ -59,7 +57,7 @@ class _ScriptedServer:
         self.left = len(self._events)
         self.peak = 0
 
-    async def get_page(self, path: str, query: Mapping[str, str]) -> Response:
+    def get_page(self, path: str, query: Mapping[str, str]) -> Response:
         assert path
         self._record_use()
         if query["limit"] == "1":
@@ -68,12 +66,13 @@ class _ScriptedServer:
         page, self._page = self._page, _page(_csr("good"))
         return Response(status=200, content=_as_sent(page))
 
-    async def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+    def watch(self, path: str, query: Mapping[str, str]) -> Generator[bytes, None, None]:
         assert path
         assert "resourceVersion" in query
         self._began = True
         if self._over and not self.cache.incomplete:
-            raise asyncio.CancelledError
+            self.interruption.end()
+            raise Interrupted
         events, self._events = self._events, []
         for event in events:
             yield _as_sent(event)
@@ -81,11 +80,8 @@ class _ScriptedServer:
             self._record_use()
         raise Expired
 
-    async def yield_cpu(self) -> None:
+    def yield_cpu(self) -> None:
         """Do nothing: there are no other reflectors."""
-
-    async def call(self, function: Callable[[], T]) -> T:
-        return function()
 
     def close(self) -> None:
         """Do nothing: there is no connection."""
@@ -94,8 +90,11 @@ class _ScriptedServer:
         self.peak = max([self.peak, *self.budget.used().values()])
 
 
-async def _no_pause(_: float) -> None:
-    """Do not wait."""
+class _Impatient(Interruption):
+    """Does not wait."""
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds >= 0.0
 
 
 def _as_sent(value: object) -> bytes:
@@ -118,9 +117,9 @@ def _watch(data: bytes) -> None:
     document = _object(data)
     server = _ScriptedServer(document.get("page"), document.get("events"))
     collection = ResourceSpec(plural="things", path="/things", read=read_pending_csr)
-    reflector = Reflector(server, collection, server.cache, sleep=_no_pause)
-    with suppress(asyncio.CancelledError):
-        asyncio.run(reflector.run())
+    Reflector(
+        server, collection, server.cache, interruption=server.interruption, start=lambda *_: None
+    ).run()
     assert server.peak <= CAPACITY
     assert [csr.name for csr in server.cache.all()] == ["good"]
     if server.left:

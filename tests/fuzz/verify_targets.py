@@ -100,7 +100,7 @@ def _endorsement_keys() -> list[bytes]:
 
 
 def _attestation_key(data: bytes) -> None:
-    assert verify_attestation_key(data, POLICY.attestation_key.schemes).name[:2] == b"\0\x0b"
+    assert verify_attestation_key(data, POLICY.attestation_key.schemes).tpm_name[:2] == b"\0\x0b"
 
 
 def _attestation_keys() -> list[bytes]:

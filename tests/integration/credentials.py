@@ -19,6 +19,7 @@ from tests.harness.pki import Authority, ec_key, key_pem
 from tests.integration import csrs
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+ENDED = "the client certificate has ended"
 
 
 def credential_id(pem: bytes) -> str:
@@ -58,7 +59,7 @@ def client_of(node: Node) -> Client:
     return Client(server=workload.url, authority=workload.admin.authority, certificate=files)
 
 
-def is_refused(client: Client, name: str) -> bool:
+def is_refused(client: Client, name: str, reason: str = ENDED) -> bool:
     """Write the lease of a node as its kubelet does; return whether the policy refuses it."""
     lease: dict[str, Any] = {
         "apiVersion": "coordination.k8s.io/v1",
@@ -69,7 +70,7 @@ def is_refused(client: Client, name: str) -> bool:
     try:
         client.apply(f"{LEASES}/{name}", lease)
     except ApiError as error:
-        if "client certificate is not one of the last" in str(error):
+        if reason in str(error):
             return True
         raise
     return False

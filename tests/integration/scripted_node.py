@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_pri
 
 from authenticator.tpm.esapi import open_tpm
 from common import evidence
-from common.challenge import Challenge, decode_challenge
+from common.challenge import MEMBERS, Challenge, decode_challenge
 from common.names import (
     CHALLENGE_ANNOTATION,
     CLIENT_SIGNER,
@@ -93,6 +93,7 @@ class Script:
             pkcs10_sha256=sha256(self.pkcs10),
             expiration_seconds=None,
             usages=self.usages,
+            members=MEMBERS,
         )
 
     def answer(self, name: str, *, quoting: SoftwareTpm | None = None) -> evidence.Answer:

@@ -3,6 +3,7 @@
 In the first Cluster an annotation has the VM ID, in the second one the platform gives it.
 """
 
+import dataclasses
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,7 +26,6 @@ from tests.harness.node import Node
 from tests.harness.objects import Machine
 from tests.harness.signer import Signer, of_cluster
 from tests.integration import csrs
-from tests.integration.operator_calls import key_of
 from tests.integration.tpms import seconds
 
 SUBSCRIPTION = "9a3f1c5e-0f7b-4d4c-8b1a-2c9d3e4f5a6b"
@@ -151,10 +151,33 @@ def test_a_machine_without_a_registration_joins_renews_and_is_banned(
     assert call.status == 0, call.complaint
     assert csrs.held(node, fleet.management.admin)["basis"] == "CertificateName"
     assert node.call("renew", "--kubeconfig", str(node.kubeconfig())).status == 0
-    path = f"{csrs.ENDORSEMENT_KEYS}/{key_of(node)}"
-    fleet.management.admin.patch(path, {"spec": {"banned": {"reason": "stolen"}}})
+    ban(node, fleet)
     banned = node.call("renew", "--kubeconfig", str(node.kubeconfig()))
     assert "EndorsementKeyBanned" in banned.complaint
+
+
+def ban(node: Node, fleet: Fleet) -> None:
+    """Ban the key that the node's claim names."""
+    key = csrs.claim(node, fleet.management.admin)["endorsementKey"]
+    path = f"{csrs.ENDORSEMENT_KEYS}/{key}"
+    fleet.management.admin.patch(path, {"spec": {"banned": {"reason": "stolen"}}})
+
+
+def test_a_ban_reaches_each_endorsement_key_of_the_virtual_machine(
+    machines: Machines, fleet: Fleet, azure: Issuer
+) -> None:
+    node = virtual_machine(machines, azure)
+    assert node.call().status == 0
+    ban(node, fleet)
+    other = dataclasses.replace(
+        node,
+        directory=node.directory.with_name(f"{node.name}-other"),
+        settings={**node.settings, "endorsementKeyType": "ecc"},
+    )
+    other.give_token(node.tenant.workload.bootstrap_token())
+    call = other.call()
+    assert call.status == 1
+    assert "EndorsementKeyBanned" in call.complaint
 
 
 @pytest.mark.parametrize(

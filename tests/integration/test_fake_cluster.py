@@ -1,21 +1,22 @@
 """The API server in memory and the real one: both meet one contract, as our clients see it."""
 
-import asyncio
 import json
 import secrets
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
+from threading import Lock
 from typing import Any, Protocol
 
 import pytest
 
 from signer.kube.discovery import served_resources
 from signer.kube.transport.client import ApiClient, Expired, Response
-from signer.kube.transport.event_loop import EventLoop
+from signer.kube.transport.interruption import Interruption
 from signer.kube.transport.kubeconfig import parse_kubeconfig
-from signer.kube.transport.stream import ApiStream
+from signer.kube.transport.list_watch import ListWatch
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.cluster_clients import FakeClient, FakeStream
 from tests.fakes.cluster_objects import MACHINES, Object
@@ -32,7 +33,7 @@ CONFLICT, GONE, INVALID = 409, 410, 422
 class Stream(Protocol):
     """The part of a stream that watches."""
 
-    def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+    def watch(self, path: str, query: Mapping[str, str]) -> Generator[bytes, None, None]:
         """Yield events."""
 
 
@@ -86,30 +87,17 @@ class Server:
 
     def watched(self, path: str, version: str, last: str, **query: str) -> list[tuple[str, Object]]:
         """Return the types and objects of events, up to an object of this name or the end."""
-
-        async def collect() -> list[tuple[str, Object]]:
-            options = {"resourceVersion": version, "timeoutSeconds": "60", **query}
-            events = []
-            async for line in self.stream.watch(path, options):
+        options = {"resourceVersion": version, "timeoutSeconds": "60", **query}
+        events = []
+        with closing(self.stream.watch(path, options)) as lines:
+            for line in lines:
                 if not line:
                     continue
                 event = json.loads(line)
                 events.append((event["type"], event["object"]))
                 if event["object"]["metadata"].get("name") == last:
                     break
-            return events
-
-        return asyncio.run(collect())
-
-
-class Inline(EventLoop):
-    """Calls functions that block, on the thread of the event loop."""
-
-    def __init__(self) -> None:
-        """Start no thread."""
-
-    async def call(self, _tenant: str, function: Any) -> Any:  # noqa: ANN401 # of any type
-        return function()
+        return events
 
 
 def decoded(response: Response) -> Object:
@@ -128,9 +116,8 @@ def server(request: pytest.FixtureRequest, fleet: Fleet) -> Iterator[Server]:
     fleet.management.create_namespace(namespace)
     connection = parse_kubeconfig(fleet.management.admin_config.read_bytes())
     api = ApiClient("management", connection, user_agent="test")
-    opened = ApiStream(api, caller=Inline(), tenant="test", connecting=asyncio.Lock())
+    opened = ListWatch(api, Interruption(), Lock())
     yield Server(api=api, stream=opened, fleet=fleet, namespace=namespace)
-    opened.close()
     api.close()
 
 

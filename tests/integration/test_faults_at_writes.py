@@ -21,21 +21,16 @@ from tests.harness.objects import Machine
 from tests.harness.process import wait_until
 from tests.harness.signer import Signer
 from tests.harness.tpm import TrustDomain
-from tests.harness.workload import PACKAGING
 from tests.integration import csrs
 from tests.integration.credentials import credential_id
 from tests.integration.relays import LEASES, PATIENCE, Relayed, empty, require_claim
 
-POLICY: Final = str(PACKAGING / "credential-policy.yaml")
-CONFIG_MAP: Final = "/api/v1/namespaces/kube-system/configmaps/node-attestation-credentials"
-PUBLISHED: Final = {"renewals": {"publishCredentials": True}}
 SECONDS: Final = 120
 WRITES: Final = {
     "challenge": r"^PATCH .*/certificatesigningrequests/[^/]+$",
     "EndorsementKey created": r"^POST .*/endorsementkeys$",
     "AttestedNode": r" .*/attestednodes",
     "EndorsementKey held": r"^PATCH .*/endorsementkeys/",
-    "credential list": r"^PATCH .*/configmaps/",
     "Approved": r"/certificatesigningrequests/[^/]+/approval$",
     "certificate": r"/certificatesigningrequests/[^/]+/status$",
 }
@@ -43,7 +38,7 @@ WRITES: Final = {
 NOT_IN: Final = {
     "join": set[str](),
     "renewal": {"EndorsementKey created"},
-    "serving": {"EndorsementKey created", "credential list"},
+    "serving": {"EndorsementKey created"},
 }
 CASES: Final = [
     (exchange, write) for exchange, without in NOT_IN.items() for write in WRITES.keys() - without
@@ -71,7 +66,7 @@ class Setup:
         self.count += 1
         # It would first wait whether the holder of this Lease still renews it.
         empty(self.relayed.fleet.management.admin, LEASES)
-        self.signer = self.relayed.signer(self.directory / str(self.count), policy=PUBLISHED)
+        self.signer = self.relayed.signer(self.directory / str(self.count))
         return self.signer
 
     def power_on(self) -> Node:
@@ -92,19 +87,12 @@ class Setup:
         return node, node.start("serving", "--dns", node.name)
 
     def require_complete(self, node: Node) -> None:
-        """Require that claim and list name the node's certificate, and that nothing is denied."""
+        """Require that the claim names the node's certificate, and that nothing is denied."""
         admin = self.relayed.fleet.first.workload.admin
         require_claim(node, self.relayed.fleet)
         certificate = credential_id(node.call().certificate.encode())
         recorded = csrs.claim(node, self.relayed.fleet.management.admin)["credentialIDs"]
         assert certificate in recorded
-        listed = certificate.removeprefix("X509SHA256=")[:32]
-        # Maintenance may just have written an earlier entry, and then reads the claims again.
-        wait_until(
-            lambda: listed in admin.get(CONFIG_MAP)["data"][node.name].split(),
-            what="the list names the certificate",
-            seconds=30,
-        )
         for answer in csrs.answers(node):
             assert set(csrs.conditions(admin, answer["metadata"]["name"])) == {"Approved"}
 
@@ -113,11 +101,9 @@ class Setup:
 def setup(
     relayed: Relayed, vendor: TrustDomain, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Setup]:
-    """Run a signer that keeps a credential list, and join a node."""
-    workload, directory = relayed.fleet.first.workload, tmp_path_factory.mktemp("faults")
-    workload.kubectl("apply", "--server-side", "-f", POLICY)
+    """Run a signer, and join a node."""
+    directory = tmp_path_factory.mktemp("faults")
     with ExitStack() as stack:
-        stack.callback(workload.kubectl, "delete", "-f", POLICY)
         setup = Setup(relayed, Machines(relayed.fleet, vendor, directory, stack), directory)
         yield setup
         relayed.arm(None)
@@ -139,9 +125,7 @@ def test_write_whose_connection_is_cut_is_made_again(
     setup.require_complete(node)
 
 
-@pytest.mark.parametrize(
-    ("exchange", "write"), sorted(case for case in CASES if case[0] != "join" or "list" in case[1])
-)
+@pytest.mark.parametrize(("exchange", "write"), sorted(case for case in CASES if case[0] != "join"))
 def test_signers_that_are_killed_at_a_write_are_replaced(
     setup: Setup, exchange: str, write: str
 ) -> None:
@@ -162,9 +146,8 @@ def test_signers_that_are_killed_at_a_write_are_replaced(
     setup.require_complete(node)
 
 
-@pytest.mark.parametrize("write", ["AttestedNode", "credential list"])
 def test_signer_that_is_stopped_and_continued_changes_nothing_that_another_completed(
-    setup: Setup, write: str
+    setup: Setup,
 ) -> None:
     """Its further writes come after those of the replica that took over, and after a renewal."""
     relayed, late = setup.relayed, setup.signer
@@ -172,10 +155,10 @@ def test_signer_that_is_stopped_and_continued_changes_nothing_that_another_compl
     def stop() -> None:
         os.kill(late.pid, signal.SIGSTOP)
 
-    fault = Fault(at_write=1, before=False, happen=stop, only=WRITES[write])
+    fault = Fault(at_write=1, before=False, happen=stop, only=WRITES["AttestedNode"])
     relayed.arm(fault)
     node, call = setup.begin("renewal")
-    wait_until(lambda: fault.happened, what=write, seconds=SECONDS)
+    wait_until(lambda: fault.happened, what="the claim is written", seconds=SECONDS)
     relayed.arm(None)
     try:
         setup.next_signer().start()

@@ -168,7 +168,7 @@ def test_replace_and_prune_lift_no_ban_of_an_operator(
         assert "this write would remove spec.banned" in message
     assert "the endorsement key is banned" in refused(management, *GITOPS, "delete", body=in_git)
     assert spec_of(management, DIGEST)["banned"]["reason"] == "stolen"
-    assert operator.call("unban", DIGEST, "--yes").status == 0
+    assert operator.call("ban", DIGEST, "--lift", "--yes").status == 0
     assert refused(management, *GITOPS, "delete", body=in_git) == ""
 
 

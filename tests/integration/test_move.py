@@ -10,6 +10,8 @@ from threading import Event
 import pytest
 
 from authenticator.model import EXCHANGE_TTL_SECONDS
+from signer.inventory.ended_certificates import POLICY_NAMES
+from signer.kube.resources import ADMISSION_POLICIES
 from tests.harness.client import Object
 from tests.harness.fleet import WorkloadTenant
 from tests.harness.management import NAMESPACE
@@ -21,7 +23,7 @@ from tests.harness.tpm import SoftwareTpm, TrustDomain
 from tests.harness.tpm_relay import TPM2_QUOTE, Send, TpmRelay
 from tests.integration import csrs, moves
 from tests.integration.audit_log import logged
-from tests.integration.credentials import credential_id
+from tests.integration.credentials import client_of, credential_id, is_refused
 from tests.integration.moves import Site, TwoSites
 
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
@@ -185,6 +187,41 @@ def test_ban_of_a_key_that_the_target_has_already_arrives_before_the_move(
     call = node.call("renew", "--kubeconfig", str(node.kubeconfig()))
     assert call.status == 1
     assert "EndorsementKeyBanned" in call.complaint
+
+
+@pytest.mark.usefixtures("signers")
+def test_what_a_ban_ended_stays_ended_after_a_move(sites: TwoSites, node: Node) -> None:
+    """The list is lost as well: the term and the end of the others come with the claims."""
+    first, second = sites.first, sites.second
+    assert node.call().status == 0
+    moves.adopt(first, node)
+    ended = client_of(node)
+    key = f"{csrs.ENDORSEMENT_KEYS}/{claim(first, node)['endorsementKey']}"
+    first.management.admin.patch(key, {"spec": {"banned": BAN}})
+    wait_until(lambda: is_refused(ended, node.name), what="the ban ends it", seconds=120)
+    lifted = {"banned": None, "banLifted": {"at": "2026-11-22T10:00:00Z"}, "term": 2}
+    patch = ("--type=merge", "-p", json.dumps({"spec": lifted}))
+    first.management.kubectl("patch", "endorsementkey", key.rpartition("/")[2], *patch)
+    renew = ("renew", "--kubeconfig", str(node.kubeconfig()))
+    wait_until(lambda: node.call(*renew).status == 0, what="it renews", seconds=120)
+    sites.move(node.tenant.namespace, first, second)
+    moves.adopt(second, node)
+    moves.report_status(second, node)
+    assert claim(second, node)["term"] == 2
+    admin = sites.workload.admin
+    path = ADMISSION_POLICIES.object_path(POLICY_NAMES[0])
+    lost = admin.get(path)["metadata"]["uid"]
+    admin.delete(path)
+
+    def is_rebuilt() -> bool:
+        policies = admin.list(ADMISSION_POLICIES.collection_path())
+        names = {p["metadata"]["uid"]: p["metadata"]["name"] for p in policies}
+        return POLICY_NAMES[0] in names.values() and lost not in names
+
+    wait_until(is_rebuilt, what="the list is rebuilt", seconds=120)
+    wait_until(lambda: is_refused(ended, node.name), what="it ends again", seconds=30)
+    wait_until(lambda: node.call(*renew).status == 0, what="it renews again", seconds=120)
+    assert not is_refused(client_of(node), node.name)
 
 
 @pytest.mark.usefixtures("signers")

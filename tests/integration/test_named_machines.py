@@ -21,6 +21,7 @@ from tests.harness.signer import Signer, of_cluster
 from tests.harness.tpm import EndorsementKey, TrustDomain
 from tests.integration import csrs
 from tests.integration.operator_calls import key_of
+from tests.integration.scripted_node import Script
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +85,21 @@ def instance(
     return node
 
 
+def unnamed(machines: Machines, authority: Issuer, make: Make) -> Node:
+    """Boot a machine whose TPM has a certificate of the same authority that names nothing."""
+    name = str(uuid.uuid4())
+    if make is domain:
+        return domain(machines, authority, name, name.upper())
+    tpm = machines.tpm(certificates=())
+    kind = EndorsementKey.RSA_2048
+    public = tpm.endorsement_public_key(kind)
+    tpm.write_nv(kind.value.certificate, named_leaf(authority, public))
+    node = machines.power_on(machines.fleet.second, tpm=tpm)
+    node.provider_id = f"gce://{PROJECT}/{ZONE}/vm-{name}"
+    machines.fleet.add_machine(node.tenant, Machine(node.name, provider_id=node.provider_id))
+    return node
+
+
 both = pytest.mark.parametrize("make", [domain, instance])
 
 
@@ -106,6 +122,13 @@ def test_the_tpm_of_another_machine_is_denied(
     call = make(machines, google, str(uuid.uuid4()), str(uuid.uuid4())).call()
     assert call.status == 1
     assert "EndorsementCertificateOfOtherMachine" in call.complaint
+
+
+@both
+def test_a_certificate_that_names_no_machine_waits(
+    machines: Machines, google: Issuer, make: Make
+) -> None:
+    Script(unnamed(machines, google, make)).waiting_for("EndorsementCertificateUnnamed")
 
 
 def test_an_instance_of_a_project_that_the_policy_does_not_list_is_denied(

@@ -3,7 +3,6 @@
 import base64
 import json
 import os
-import secrets
 import shlex
 import signal
 import subprocess
@@ -172,7 +171,7 @@ def test_nodes_show_what_has_attested_and_what_has_not(
     assert line.endswith(key_of(joined)[:12])
 
 
-def test_ban_needs_a_confirmation_and_unban_ends_it(machines: Machines, operator: Operator) -> None:
+def test_ban_needs_a_confirmation_and_is_lifted(machines: Machines, operator: Operator) -> None:
     node = machines.registered()
     assert node.call().status == 0
     name = f"{cluster_of(node.tenant)}/{node.name}"
@@ -189,18 +188,15 @@ def test_ban_needs_a_confirmation_and_unban_ends_it(machines: Machines, operator
     wait_until(lambda: "EndorsementKeyBanned" in renew(node), what="the node is refused")
     [item] = [i for i in operator.list("nodes") if i["machine"] == node.name]
     assert item["state"] == "Banned"
-    asked = operator.call("unban", key_of(node)[:12])
+    asked = operator.call("ban", key_of(node)[:12], "--lift")
     assert (asked.status, asked.output) == (1, "")
-    lifted = operator.call("unban", key_of(node)[:12], "--yes")
+    lifted = operator.call("ban", key_of(node)[:12], "--lift", "--yes")
     assert lifted.output.endswith(": ban lifted\n")
     wait_until(lambda: not renew(node), what="the node renews its certificate")
 
 
-def test_key_that_is_not_registered_is_not_unbanned(operator: Operator) -> None:
-    call = operator.call("unban", secrets.token_hex(32))
-    assert call.status == 1
-    assert "does not exist" in call.complaint
-    call = operator.call("unban", "team-a/workload/no-such-node")
+def test_ban_of_a_node_that_holds_no_key_is_not_lifted(operator: Operator) -> None:
+    call = operator.call("ban", "team-a/workload/no-such-node", "--lift")
     assert call.status == 1
     assert "holds no endorsement key" in call.complaint
 

@@ -192,7 +192,7 @@ def test_attested_node_of_a_tenant_is_no_key_of_another(
         for command in (
             ("replace", name, new),
             ("ban", name, "--reason", "stolen"),
-            ("unban", name),
+            ("ban", name, "--lift"),
             ("release", name, "--cluster", cluster_of(fleet.second)),
         ):
             call = operator.call(*command, "--yes")

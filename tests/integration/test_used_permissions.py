@@ -11,6 +11,8 @@ import pytest
 import yaml
 
 from signer.inventory.custom_resources.default_policy import NAME as DEFAULT
+from signer.inventory.ended_certificates import POLICY_NAMES
+from signer.kube.resources import ADMISSION_POLICY_BINDINGS
 from signer.verify.requests.request import ENTRY_GROUP, ENTRY_USER
 from tests.harness import clocks, objects
 from tests.harness.api_relay import relay
@@ -41,7 +43,7 @@ NAME = "audited"
 ACCOUNT_USER = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
 OPTIONAL = (
     *("node-labels-rbac.yaml", "node-taints-rbac.yaml"),
-    *("binding-removal-rbac.yaml", "credential-policy.yaml"),
+    "binding-removal-rbac.yaml",
 )
 """Files with further rights of the signer in a workload cluster."""
 ENTRY = "entry-credential.yaml"
@@ -148,8 +150,12 @@ def used(directory: Path, user: str, rights: set[Right]) -> tuple[set[Right], se
         right = (target.get("apiGroup", ""), "/".join(filter(None, names)), event["verb"])
         any_resource = (right[0], "*", right[2])
         asked.add(any_resource if any_resource in rights else right)
-        if event.get("responseStatus", {}).get("code") == 403:
+        code = event.get("responseStatus", {}).get("code")
+        if code == 403:
             forbidden.add(right)
+        if (event["verb"], code) == ("patch", 201):
+            # A server-side apply that creates the object.
+            asked.add((*right[:2], "create"))
     return asked, forbidden
 
 
@@ -210,6 +216,17 @@ def join_and_renew(management: ManagementCluster, node: Node) -> None:
     renewal, name = Script(node, client=as_node), csrs.new_name()
     renewal.put(name, renewal.encoded(name))
     csrs.waiting_for(as_node, name, "AccessNotAllowed")
+
+
+def end_certificates(management: ManagementCluster, node: Node) -> None:
+    """Let the signer list what is ended, and delete the list."""
+    admin = node.tenant.workload.admin
+    ban = ("ban", f"{NAME}/{NAME}/{NAME}", "--yes")
+    for arguments in (("--reason", "stolen", "--now"), ("--lift", "--certificates-too")):
+        call = call_operator(management.admin_config, *ban, *arguments)
+        assert call.status == 0, call.complaint
+    path = ADMISSION_POLICY_BINDINGS.object_path(POLICY_NAMES[0])
+    wait_until(lambda: is_gone(admin, path), what="the list is deleted", seconds=120)
 
 
 def create_stale_claim(cluster: ManagementCluster) -> None:
@@ -302,6 +319,7 @@ def test_signer_uses_the_permissions_of_the_packaging_and_no_others(
             lambda: not existing_bindings(workload), what="the bindings are removed", seconds=120
         )
         join_and_renew(management, node)
+        end_certificates(management, node)
     clean_up(management, Signer(site, tmp_path / "later").use_policy_objects().use_secure_metrics())
     delete_expired_offers(node, site, tmp_path)
     for cluster, user, file in (
@@ -351,19 +369,14 @@ def join_with_entry_credential(management: ManagementCluster, node: Node) -> Non
     wait_until(lambda: node.call().status == 0, what="the node joins", seconds=120)
 
 
-def use_optional_rights(management: ManagementCluster, node: Node) -> None:
-    """Let the signer label a Node, delete a binding, and end a certificate for writes."""
+def use_optional_rights(node: Node) -> None:
+    """Let the signer label a Node, and delete a binding."""
     workload = node.tenant.workload
     client_of(node).create(NODES, body_of(node))
     wait_until(lambda: bool(labels_of(workload.admin, NAME)), what="the Node is labeled")
     create_binding(workload, "approves-all")
     binding = f"{BINDINGS}/approves-all"
     wait_until(lambda: is_gone(workload.admin, binding), what="the binding is deleted", seconds=120)
-    name = f"{NAME}/{NAME}/{NAME}"
-    call = call_operator(
-        management.admin_config, "ban", name, "--reason", "stolen", "--now", "--yes"
-    )
-    assert call.status == 0, call.complaint
 
 
 def test_optional_files_grant_what_is_used_and_no_more(
@@ -376,14 +389,13 @@ def test_optional_files_grant_what_is_used_and_no_more(
     store_policy(
         management,
         nodeLabels="Enabled",
-        renewals={"publishCredentials": True},
         bootstrapGroups=["system:bootstrappers", ENTRY_GROUP],
     )
     with Signer(Site(management), tmp_path / "signer").use_policy_objects() as signer:
         signer.wait_until_ready()
         wait_until(lambda: is_policy_in_force(management), what="the policy is in force")
         join_with_entry_credential(management, node)
-        use_optional_rights(management, node)
+        use_optional_rights(node)
     optional = {right for file in OPTIONAL for right in granted(file)}
     rights = optional | granted("workload-rbac.yaml")
     asked, forbidden = used(workload.directory, SIGNER, rights)

@@ -87,14 +87,19 @@ def _claim(task: Task, api: Replay) -> None:
     """Write the claims, with live reads: another node has the key in the caches."""
     request = claim_writes.ClaimRequest(
         public_key_pem="-----BEGIN PUBLIC KEY-----",
+        key_names=frozenset({_KEY}),
         holder=_HOLDER,
         node=_node(()),
         requester_credential=_id(task.presented),
-        issued_credential=_id(task.certificate),
+        sign=lambda _: _certificate(task),
         entry=None,
     )
     elsewhere = endorsement_key(_KEY, held_by=key_holder(_CLUSTER, node_name="", provider_id=""))
-    caches = SimpleNamespace(endorsement_key=lambda _: elsewhere, attested_node=lambda _: None)
+    caches = SimpleNamespace(
+        endorsement_key=lambda _: elsewhere,
+        attested_node=lambda _: None,
+        went_back=lambda _: None,
+    )
     claim_writes.write_claims(
         request,
         inventory=cast("Any", caches),
@@ -104,12 +109,19 @@ def _claim(task: Task, api: Replay) -> None:
     )
 
 
+def _certificate(task: Task) -> claim_writes.WithheldCertificate:
+    return claim_writes.WithheldCertificate(
+        pem=b"", credential_id=_id(task.certificate), not_after=NOW
+    )
+
+
 def _release(task: Task, api: Replay) -> None:
     """Release the certificate of a CSR that is approved."""
     claimed: Any = SimpleNamespace(
-        verified=SimpleNamespace(holder=_HOLDER, endorsement_key=SimpleNamespace(name=_KEY)),
-        certificate=b"",
-        issued_credential=_id(task.certificate),
+        verified=SimpleNamespace(
+            holder=_HOLDER, trust=SimpleNamespace(key=SimpleNamespace(name=_KEY))
+        ),
+        certificate=_certificate(task),
     )
     current: Any = SimpleNamespace(
         csr=SimpleNamespace(conditions={"Approved": None}),

@@ -38,9 +38,8 @@ def _recording(
         *,
         presented: str,
         issued: str,
-        entry: None,
     ) -> Recorded:
-        new = credential_ids_after_issue(node, key, presented=presented, issued=issued, entry=entry)
+        new = credential_ids_after_issue(node, key, presented=presented, issued=issued)
         return change(node.credential_ids, new, presented, issued)
 
     return ((claim_writes, "credential_ids_after_issue", after_issue),)
@@ -50,10 +49,10 @@ def _without_later(old: Recorded, new: Recorded, presented: str, issued: str) ->
     return (presented, issued) if presented in old else new
 
 
-def _known(presented: str, node: Any, entry: None = None) -> None:  # noqa: ANN401 - passed on
+def _known(presented: str, node: Any) -> None:  # noqa: ANN401 - passed on
     if presented and not node.credential_ids:
         raise RequesterCredentialUnknown("nothing is recorded")
-    verify_known_credential(presented, node, entry)
+    verify_known_credential(presented, node)
 
 
 REPLACED: Final[dict[Rule, Sequence[Replacement]]] = {

@@ -21,8 +21,8 @@ from signer.model import (
 from signer.policy.policy import NameReuse, Policy
 from signer.verify import claimed_answer
 from signer.verify.answer import VerifiedAnswer, verify_answer
-from signer.verify.claimed_answer import WithheldCertificate
 from signer.verify.context import VerificationContext
+from signer.verify.machines.claim_writes import WithheldCertificate
 from signer.verify.requests.parse import ParsedAnswer
 from signer.verify.requests.recognize import CsrKind
 from signer.verify.x509.trust_anchors import NO_ANCHORS
@@ -248,17 +248,18 @@ class Model:
         """Write the claims of a verdict (K1 to K4), with caches as `verdict.cached` says."""
         verified = self.works[verdict.work].verified
         held_by = verified.holder if verdict.cached else _ELSEWHERE
-        name = verified.endorsement_key.name
+        name = verified.trust.key.name
         key = endorsement_key(name, resource_version="old", held_by=held_by)
         node = api.cached_node() if verdict.cached else None
         caches = SimpleNamespace(
             endorsement_key=lambda _: key,
             attested_node=lambda _: node,
             attested_nodes_with_key=api.attested_nodes_with_key,
+            went_back=lambda _: None,
         )
         context = self._context(cast("Inventory", caches))
         claimed_answer.make_claims(
-            verified, context, claims=cast("Any", api), certificate=CERTIFICATE
+            verified, context, claims=cast("Any", api), sign=lambda _: CERTIFICATE
         )
 
     def perform(self, state: State, call: Call) -> Effect | None:

@@ -8,6 +8,7 @@ from signer.policy.policy import (
     CertificateNameRules,
     EndorsementKeyRules,
     TrustMode,
+    UnnamedCertificates,
 )
 
 NAMES: Final = "certificateNames"
@@ -29,7 +30,9 @@ class Mode(Enum):
     def rules(self) -> EndorsementKeyRules:
         """Return what the policy says of endorsement keys."""
         if self is Mode.CERTIFICATE_NAMES:
-            names = CertificateNameRules(domain_uuid_schemes=frozenset({_SCHEME}))
+            names = CertificateNameRules(
+                domain_uuid_schemes=frozenset({_SCHEME}), unnamed=UnnamedCertificates.ACCEPT
+            )
             return EndorsementKeyRules(trust=TrustMode.CERTIFIED, certificate_names=names)
         if self is Mode.ATTESTATION_KEYS:
             return EndorsementKeyRules(trust=TrustMode.REGISTERED)

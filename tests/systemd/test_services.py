@@ -93,26 +93,9 @@ def test_error_for_an_operator_is_a_failed_unit(machine: SystemdMachine) -> None
     assert machine.state() == "degraded"
 
 
-@pytest.mark.parametrize(("status", "restarts"), [("0", True), ("1", False), ("2", False)])
-def test_kubelet_starts_again_only_after_its_certificate_was_replaced(
-    machine: SystemdMachine, status: str, *, restarts: bool
-) -> None:
-    """It keeps its certificate in memory, and runs the plugin after a 401 but not after a 403."""
-    machine.write(units.KUBECONFIG, units.unreachable_kubeconfig())
-    refused = f'test "$*" != "renew --if-refused" || exit {status}'
-    machine.write(units.PROGRAM, f"#!/bin/sh\n{refused}\n", mode=0o755)
-    machine.boot()
-    machine.run("systemctl", "start", "kubelet")
-    before = machine.show("kubelet", "MainPID")
-    machine.run("systemctl", "start", units.RECOVER)
-    assert (machine.show("kubelet", "MainPID") != before) == restarts
-    assert machine.show("kubelet", "ActiveState") == "active"
-    assert machine.state() == "running"
-
-
 def test_services_do_nothing_before_the_node_has_joined(machine: SystemdMachine) -> None:
     machine.boot()
-    for service in (units.RECOVER, units.RENEW, units.SERVING):
+    for service in (units.RENEW, units.SERVING):
         machine.run("systemctl", "start", service)
         assert machine.show(service, "ConditionResult") == "no"
     assert machine.state() == "running"

@@ -6,7 +6,7 @@ from tests.harness.process import wait_until
 from tests.harness.systemd_machine import SystemdMachine
 from tests.systemd import units
 
-TIMERS = pytest.mark.parametrize("name", [units.RECOVER, units.RENEW, units.SERVING])
+TIMERS = pytest.mark.parametrize("name", [units.RENEW, units.SERVING])
 RUNS = "/var/lib/kubelet-authenticator/runs"
 LONG_RUN = f"cut -d' ' -f1 /proc/uptime >>{RUNS}; sleep 3; cut -d' ' -f1 /proc/uptime >>{RUNS}"
 
@@ -64,16 +64,3 @@ def test_timer_starts_the_service_again_after_the_node_has_joined(
     )
     machine.write(units.KUBECONFIG, units.unreachable_kubeconfig())
     wait_until(lambda: machine.call("test", "-e", RUNS).returncode == 0, what="the service has run")
-
-
-def test_check_is_repeated_after_a_run_without_anything_to_replace(machine: SystemdMachine) -> None:
-    """That is nearly every run; systemd skips the restart of the kubelet."""
-    machine.write(units.KUBECONFIG, units.unreachable_kubeconfig())
-    units.change(machine, f"{units.RECOVER}.timer", units.QUICK)
-    units.run_instead(machine, units.RECOVER, f"echo run >>{RUNS}; false")
-    machine.boot()
-    machine.run("systemctl", "start", f"{units.RECOVER}.timer")
-    wait_until(
-        lambda: machine.call("cat", RUNS).stdout.count("run") > 2, what="the check runs again"
-    )
-    assert machine.state() == "running"

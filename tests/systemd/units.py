@@ -16,7 +16,6 @@ KUBECONFIG: Final = "/etc/kubernetes/kubelet.conf"
 PROGRAM: Final = "/usr/bin/kubelet-authenticator-tpm"
 STATE: Final = "/var/lib/kubelet-authenticator"
 RENEW: Final = "kubelet-authenticator-tpm-renew"
-RECOVER: Final = "kubelet-authenticator-tpm-recover"
 SERVING: Final = "kubelet-authenticator-tpm-serving"
 BOOTSTRAP_KUBECONFIG: Final = "/etc/kubernetes/bootstrap-kubelet.conf"
 DEFAULTS: Final = "/etc/default/kubelet-authenticator-tpm"
@@ -82,10 +81,9 @@ def run_instead(machine: SystemdMachine, service: str, command: str) -> None:
     The service fails if the command does.
     """
     machine.write("/usr/local/bin/instead", f"#!/bin/sh\n({command}) || exit 3\n", mode=0o755)
-    key = "ExecCondition" if service == RECOVER else "ExecStart"
     machine.write(
         f"/etc/systemd/system/{service}.service.d/instead.conf",
-        f"[Service]\n{key}=\n{key}=/usr/local/bin/instead\n",
+        "[Service]\nExecStart=\nExecStart=/usr/local/bin/instead\n",
     )
 
 

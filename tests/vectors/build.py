@@ -153,8 +153,9 @@ ANSWER_FIELDS = (
     ("00000020", "a1" * 32),
     ("00000004", b"3600".hex()),
     ("0000001d", b"client auth,digital signature".hex()),
+    ("0000000d", b"eventLog,pcrs".hex()),
 )
-ANSWER_FIELDS_WITHOUT_EXPIRATION = (*ANSWER_FIELDS[:3], ("00000000", ""), ANSWER_FIELDS[4])
+ANSWER_FIELDS_WITHOUT_EXPIRATION = (*ANSWER_FIELDS[:3], ("00000000", ""), *ANSWER_FIELDS[4:])
 
 
 def digest_cases() -> list[dict[str, object]]:

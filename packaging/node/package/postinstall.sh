@@ -15,14 +15,3 @@ fi
 if [ -d /run/systemd/system ]; then
   systemctl daemon-reload
 fi
-# An installation enables one timer, which a removal disables; an upgrade leaves it as the operator wants it. An operator
-# may have masked the timer: that is no error of the installation.
-timer=kubelet-authenticator-tpm-recover.timer
-if [ -e /usr/lib/kubelet-authenticator-tpm/is-installed-now ]; then
-  rm /usr/lib/kubelet-authenticator-tpm/is-installed-now
-  if [ -d /run/systemd/system ]; then
-    systemctl enable --quiet --now $timer || echo "node-attestation-authenticator: $timer is not enabled" >&2
-  elif command -v systemctl >/dev/null; then
-    systemctl enable --quiet $timer || echo "node-attestation-authenticator: $timer is not enabled" >&2
-  fi
-fi

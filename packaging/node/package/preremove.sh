@@ -6,7 +6,7 @@ case $1 in
   *) exit 0 ;;
 esac
 name=kubelet-authenticator-tpm
-timers="$name-recover.timer $name-renew.timer $name-serving.timer"
+timers="$name-renew.timer $name-serving.timer"
 if [ -d /run/systemd/system ]; then
   systemctl disable --quiet --now $timers
 elif command -v systemctl >/dev/null; then

@@ -76,7 +76,7 @@ class Cleanup:
             (node.cluster.namespace, partial(delete_if_stale, self._claims, node))
             for node in self._management.nodes.all()
             if self._serves(node.cluster)
-            and now - node.not_after > _CLAIM_GRACE
+            and now - max(node.not_after, node.others_end_at or node.not_after) > _CLAIM_GRACE
             and not self._management.has_machine(node)
             and (
                 node.last_attested < newest[node.cluster].last_attested
@@ -160,7 +160,8 @@ def delete_if_unclaimed(
 
 def is_disposable(key: EndorsementKeyObject, now: datetime) -> bool:
     """Return whether an old claim is all that the key's object holds."""
-    if key.registered_for or key.released_from or key.banned or key.last_claimed is None:
+    written = key.registered_for or key.released_from or key.banned or key.ban_lifted
+    if written or key.last_claimed is None:
         return False
     return now - key.last_claimed > _CLAIM_GRACE
 

@@ -1,14 +1,14 @@
-"""When each workload cluster is maintained: on threads of a pool, for which tenants take turns."""
+"""When each workload cluster is maintained, each round on a thread of its own."""
 
 import math
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
+from threading import Thread
 from typing import Final
 
 from signer.clusters.workload_cluster import WorkloadCluster
-from signer.fairness.task_pool import TaskPool
+from signer.fairness.compute_line import ComputeLine
 
 _INTERVAL: Final = 60.0
 _RETRY_INTERVAL: Final = 10.0
@@ -24,8 +24,8 @@ _FULL_INTERVAL: Final = 600.0
 class _Schedule:
     """The rounds of one workload cluster; times are on the monotonic clock."""
 
-    round: Future[None] | None = None
-    """The round that runs or waits for a thread, or the last one."""
+    round: Thread | None = None
+    """The thread of the present round, or of the last one."""
     ended_at: float = -math.inf
     pause: float = 0.0
     rest: float = 0.0
@@ -39,7 +39,7 @@ class WorkloadMaintenance:
 
     def __init__(
         self,
-        pool: TaskPool,
+        line: ComputeLine,
         maintain: Callable[[WorkloadCluster, bool], bool],
         *,
         closed: Callable[[WorkloadCluster], None],
@@ -50,7 +50,7 @@ class WorkloadMaintenance:
         Its second argument says whether the round is full. It returns whether the round succeeded.
         Call `closed` with each workload cluster that is no longer open.
         """
-        self._pool = pool
+        self._line = line
         self._maintain = maintain
         self._closed = closed
         self._monotonic = monotonic
@@ -66,13 +66,13 @@ class WorkloadMaintenance:
             schedule = self._schedules.setdefault(workload, _Schedule())
             if self._is_due(workload, schedule):
                 run_round = partial(self._run_round, workload, schedule)
-                schedule.round = self._pool.submit(workload.key.namespace, run_round)
+                schedule.round = self._line.start(f"{workload.key} maintenance", run_round)
 
     def _is_due(self, workload: WorkloadCluster, schedule: _Schedule) -> bool:
-        if schedule.round is not None and not schedule.round.done():
+        if schedule.round is not None and schedule.round.is_alive():
             return False
-        if workload.is_unreachable:
-            # Each request would hold a thread until its connection fails; the watches try again.
+        if not workload.has_answered or workload.is_unreachable:
+            # Each request would wait until its connection fails; the watches try again.
             return False
         requested = workload.maintenance_due.is_set() or workload.full_maintenance_due.is_set()
         pause = min(_MIN_INTERVAL, schedule.pause) if requested else schedule.pause

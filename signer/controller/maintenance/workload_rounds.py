@@ -3,9 +3,10 @@
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from http import HTTPStatus
+from typing import Final
 from weakref import WeakKeyDictionary
 
 from common.errors import ApiServerUnavailable, Waiting
@@ -13,7 +14,7 @@ from signer.clusters.connection_problem import CONNECTING, FORBIDDEN, Connection
 from signer.clusters.management_cluster import ManagementCluster
 from signer.clusters.workload_cluster import WorkloadCluster
 from signer.controller.maintenance.binding_removal import BindingRemoval
-from signer.controller.maintenance.credential_list_sync import CredentialListSync
+from signer.controller.maintenance.ended_sync import EndedSync
 from signer.controller.maintenance.housekeeping import (
     check_authority,
     delete_expired_offers,
@@ -22,10 +23,11 @@ from signer.controller.maintenance.housekeeping import (
 )
 from signer.controller.maintenance.markers import Markers
 from signer.controller.maintenance.node_sync import plan_label_changes, plan_taint_changes
+from signer.controller.observability.audit import log_cluster_alarm
 from signer.controller.policies.active import ActivePolicies
 from signer.controller.reconcile.authorities import ClusterAuthorities
 from signer.controller.steps import Step, Steps
-from signer.errors import AutoApproveBindingPresent
+from signer.errors import AutoApproveBindingPresent, EndedCertificatesNotListed
 from signer.fairness.outbox import Outbox, Write
 from signer.inventory.cached_inventory import CachedInventory
 from signer.inventory.cluster_api.cluster import cluster_reference
@@ -35,6 +37,11 @@ from signer.kube.events import EventRecorder
 from signer.logs import run_logged
 from signer.model import Inventory, Node
 from signer.policy.policy import Approval, NodeLabels, Policy
+
+_LONGEST_LIFETIME: Final = timedelta(days=366)
+"""Of the certificates of a Cluster whose policy is unknown."""
+_NEVER_LATER: Final = datetime.fromtimestamp(0, UTC)
+"""A time at which no entry has expired."""
 
 
 class WorkloadRounds:
@@ -58,7 +65,7 @@ class WorkloadRounds:
         self._management = management
         self._policies = policies
         self._authorities = authorities
-        self._credential_lists = CredentialListSync(management, claims)
+        self._ended = EndedSync(management, claims)
         self._events = events
         self._markers = markers
         self._now = now
@@ -85,7 +92,7 @@ class WorkloadRounds:
             verify = partial(self._verify_authority, workload)
             may_sign = self._steps.call(Step.VERIFY_AUTHORITY, verify) or False
         functions = {
-            Step.SYNC_CREDENTIAL_LIST: self._sync_credential_list,
+            Step.LIST_ENDED_CERTIFICATES: self._list_ended,
             **({Step.READ_HOSTS: _read_hosts} if full else {}),
             Step.REMOVE_BINDINGS: self._maintain_bindings,
             Step.DELETE_EXPIRED_OFFERS: self._delete_expired_offers,
@@ -102,6 +109,19 @@ class WorkloadRounds:
             self._problems.pop(workload, None)
         return all(results) and workload not in self._problems
 
+    def _list_ended(self, workload: WorkloadCluster) -> None:
+        """List what the claims say has ended; report that the cluster does not permit that."""
+        lifetime = _LONGEST_LIFETIME
+        with contextlib.suppress(Waiting, ApiServerUnavailable):
+            lifetime = self._policies.policy_of(workload.key).certificate.lifetime
+        # A clock that is ahead must not let what is ended write again.
+        now = self._steps.call(Step.EXPIRE_ENDED_CERTIFICATES, self._now) or _NEVER_LATER
+        try:
+            self._ended.sync(workload, lifetime, now)
+        except EndedCertificatesNotListed as alarm:
+            log_cluster_alarm(workload.key, alarm)
+            self._record(workload, alarm.reason, alarm.message)
+
     def _verify_authority(self, workload: WorkloadCluster) -> bool:
         """Return whether the Cluster has the authority that it needs; note why it has not."""
         error = check_authority(workload.key, self._authorities.authority)
@@ -113,12 +133,6 @@ class WorkloadRounds:
         secret = authority_secret_name(workload.key)
         self._add_problem(workload, error.reason, f"Secret {secret}: {error.message}")
         return False
-
-    def _sync_credential_list(self, workload: WorkloadCluster) -> None:
-        policy = self._policy_of(workload)
-        if policy is not None and policy.renewals.publish_credentials:
-            for alarm in self._credential_lists.sync(workload):
-                self._record(workload, alarm.reason, alarm.message)
 
     def _delete_expired_offers(self, workload: WorkloadCluster) -> None:
         if workload.csrs.has_synced:

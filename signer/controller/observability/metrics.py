@@ -97,6 +97,7 @@ def build_registry(  # noqa: PLR0913 - the sources of all metrics
     replicas: Callable[[], int] = int,
     clock_skew: Callable[[], float] = float,
     lost_lines: Callable[[], Mapping[str, int]] = dict,
+    waits: Callable[[], Mapping[str, float]] = dict,
     unreadable: Callable[[], Mapping[tuple[str, str, str], int]] = dict,
     failing_kinds: Callable[[], Mapping[str, float]] = dict,
 ) -> CollectorRegistry:
@@ -115,6 +116,7 @@ def build_registry(  # noqa: PLR0913 - the sources of all metrics
         partial(collect_clusters, clusters),
         partial(collect_nodes, nodes),
         partial(_lost_lines, lost_lines),
+        partial(_waits, waits),
         partial(_unreadable, unreadable),
         partial(_failing_kinds, failing_kinds),
     ):
@@ -169,6 +171,18 @@ def _queue(queue_state: Callable[[], QueueState]) -> Iterator[Metric]:
         value=state.ready,
     )
     yield from (pending, busy, breakers, slow, depth)
+
+
+def _waits(waits: Callable[[], Mapping[str, float]]) -> Iterator[Metric]:
+    """Yield how long tasks have waited for what tenants share."""
+    oldest = GaugeMetricFamily(
+        f"{_PREFIX}_oldest_task_wait_seconds",
+        "Time for which the oldest task has waited for what tenants share.",
+        labels=("shared",),
+    )
+    for shared, seconds in waits().items():
+        oldest.add_metric((shared,), seconds)
+    yield oldest
 
 
 def _budget(budget: MemoryBudget) -> Iterator[Metric]:

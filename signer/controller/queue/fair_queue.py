@@ -21,8 +21,9 @@ others. Calls without an answer pause it.
 """
 
 import math
+import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from common.names import NODE_USER_PREFIX
@@ -65,11 +66,17 @@ _Clusters = OrderedDict[ClusterKey, _Cluster]
 class FairQueue:
     """Ready items and busy workers. Not thread-safe: the work queue calls it under its lock."""
 
-    def __init__(self, *, workers: int, max_workers_per_cluster: int) -> None:
+    def __init__(
+        self,
+        *,
+        workers: int,
+        max_workers_per_cluster: int,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._per_cluster = max_workers_per_cluster
         self._reserve = workers // 2
         """Workers that clusters with slow calls leave to the others."""
-        self._turns: Turns[_Clusters] = Turns(workers, OrderedDict)
+        self._turns: Turns[_Clusters] = Turns(workers, OrderedDict, monotonic=monotonic)
         self._breakers: dict[ClusterKey, CircuitBreaker] = {}
         """Those that differ from a new one."""
         self._blocked_until: dict[str, float] = {}
@@ -151,6 +158,15 @@ class FairQueue:
         for cluster, breaker in self._breakers.items():
             if breaker.state(now) is not BreakerState.CLOSED:
                 yield cluster
+
+    def longest_wait(self) -> float:
+        """Return for how many seconds a tenant without a worker has waited for one."""
+
+        def may_start(clusters: _Clusters) -> bool:
+            # A cluster with slow calls is held back by them.
+            return any(each.kinds and key not in self._breakers for key, each in clusters.items())
+
+        return self._turns.longest_wait(may_start)
 
     def slow_clusters(self) -> dict[ClusterKey, float]:
         """Return how long the calls take of the clusters that get fewer workers for that."""

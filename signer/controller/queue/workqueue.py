@@ -140,7 +140,9 @@ class WorkQueue:
         self._timer_attended = False
         self._idle = Condition(self._lock)
         self._idle_workers = 0
-        self._ready = FairQueue(workers=workers, max_workers_per_cluster=max_workers_per_cluster)
+        self._ready = FairQueue(
+            workers=workers, max_workers_per_cluster=max_workers_per_cluster, monotonic=monotonic
+        )
         self._processing: dict[Item, _Changes] = {}
         self._delayed: list[tuple[float, int, Item | None]] = []
         """A heap; `None` for a circuit breaker that becomes half-open."""
@@ -237,6 +239,11 @@ class WorkQueue:
                     for pending in items.values()
                 ),
             )
+
+    def longest_wait(self) -> float:
+        """Return for how many seconds a tenant without a worker has waited for one."""
+        with self._lock:
+            return self._ready.longest_wait()
 
     def __len__(self) -> int:
         """Return the number of items that are neither done nor forgotten."""

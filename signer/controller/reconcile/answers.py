@@ -12,27 +12,23 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from common.errors import ApiServerUnavailable
 from common.names import NODES_GROUP
-from signer.claims.credential_entry import entry_of
+from signer.claims.ended_entry import EndedEntry, NameClaims, next_entry
 from signer.controller.observability import audit
 from signer.controller.queue.workqueue import DONE, Result
 from signer.controller.reconcile.csr_state import CsrState
 from signer.controller.reconcile.dependencies import ClusterContext
 from signer.controller.reconcile.refusals import report_dry_run
 from signer.controller.reports.machine_reports import ATTESTED, ATTESTED_MESSAGE
-from signer.errors import (
-    ChallengeKeyUnknown,
-    CredentialListFull,
-    CsrChanged,
-    PermissionMissing,
-)
-from signer.inventory.credential_list import ClaimReader, CredentialList, publish_entries
+from signer.errors import ChallengeKeyUnknown, CsrChanged, PermissionMissing
+from signer.inventory.ended_certificates import EndedCertificates
+from signer.issue.authority import CertificateAuthority
 from signer.issue.certificate import certificate_not_after, issue_certificate
 from signer.issue.lint import ExpectedCertificate, lint_certificate
 from signer.kube.csrs import is_settled
 from signer.model import ChallengeKeys, ClaimStore
 from signer.verify.answer import VerifiedAnswer, verify_answer
 from signer.verify.claimed_answer import ClaimedAnswer, make_claims, verify_unchanged_claim
-from signer.verify.machines.claim_writes import remove_credential
+from signer.verify.machines.claim_writes import WithheldCertificate, remove_credential
 from signer.verify.requests.parse import ParsedAnswer
 from signer.verify.requests.recognize import CsrKind
 
@@ -54,36 +50,22 @@ def certify_answer(current: CsrState, kind: CsrKind, answer: ParsedAnswer) -> Re
         # No requeue: until approvals are enabled again, this answer will have expired (C1).
         report_dry_run(current, "would-issue", "would get a certificate")
         return DONE
-    sign = partial(
-        issue_certificate,
-        verified,
-        not_after=not_after,
-        authority=authority,
-        now=now,
-        random=dependencies.random,
-    )
-    withheld = current.cluster.withheld.get_or_sign(
-        current.csr, verified, authority, not_after, sign
-    )
-    expected = _expect(current, answer, verified, authority.certificate, now)
-    lint_certificate(withheld.pem, expected, now)
-    node_name = verified.holder.node_name
-    listed = current.read_credential_list(node_name)
+    entry = current.cluster.ended.entry(verified.holder.node_name)
     with _naming_missing_permission():
         claimed = make_claims(
             verified,
             current.context(now),
             claims=dependencies.claims,
-            certificate=withheld,
-            entry=None if listed is None else listed.entry(node_name),
+            sign=partial(_sign, current, answer, verified, authority, not_after, now),
+            entry=entry,
         )
     for unknown in claimed.alarms:
         current.raise_alarm(unknown, verified.machine)
-    if listed is not None and withheld.credential_id:
-        # Before the release: otherwise the node could not write with its new certificate.
-        _publish(current, listed, claimed)
-    current.audit.not_after = withheld.not_after
-    current.audit.issued_credential = withheld.credential_id
+    if claimed.node.others_end_at is not None and claimed.certificate.credential_id:
+        # Before the release: where it cannot be written, this node waits.
+        _end_others(current, claimed)
+    current.audit.not_after = claimed.certificate.not_after
+    current.audit.issued_credential = claimed.certificate.credential_id
     _release(current, claimed)
     current.cluster.withheld.note_release(current.csr.uid)
     current.record("issued")
@@ -91,10 +73,57 @@ def certify_answer(current: CsrState, kind: CsrKind, answer: ParsedAnswer) -> Re
     return DONE
 
 
-def _expect(
+def _end_others(current: CsrState, claimed: ClaimedAnswer) -> None:
+    """List which group a write in the node's name must have."""
+    name, claims = claimed.node.node_name, NameClaims(node=claimed.node, key=claimed.key)
+
+    def following(listed: EndedCertificates) -> dict[str, EndedEntry | None]:
+        entry = next_entry(
+            listed.entry(name),
+            claims,
+            claimed.key.ban_lifted,
+            lifetime=current.policy.certificate.lifetime,
+            now=current.dependencies.now(),
+        )
+        return {name: entry}
+
+    current.cluster.ended.change(following)
+
+
+def _sign(  # noqa: PLR0913, PLR0917 - everything that the certificate depends on
     current: CsrState,
     answer: ParsedAnswer,
     verified: VerifiedAnswer,
+    authority: CertificateAuthority,
+    not_after: datetime,
+    now: datetime,
+    group: str,
+) -> WithheldCertificate:
+    """Sign the certificate, unless an earlier attempt did, and look at it.
+
+    Raises `CertificateNotAsVerified`.
+    """
+    sign = partial(
+        issue_certificate,
+        verified,
+        not_after=not_after,
+        authority=authority,
+        now=now,
+        random=current.dependencies.random,
+    )
+    withheld = current.cluster.withheld.get_or_sign(
+        current.csr, verified, authority, not_after, sign, group
+    )
+    expected = _expect(current, answer, verified, group, authority.certificate, now)
+    lint_certificate(withheld.pem, expected, now)
+    return withheld
+
+
+def _expect(  # noqa: PLR0913, PLR0917 - as _sign
+    current: CsrState,
+    answer: ParsedAnswer,
+    verified: VerifiedAnswer,
+    group: str,
     authority: x509.Certificate,
     now: datetime,
 ) -> ExpectedCertificate:
@@ -103,7 +132,7 @@ def _expect(
     lifetime = current.policy.certificate.lifetime
     return ExpectedCertificate(
         node_name=verified.holder.node_name,
-        organizations=[NODES_GROUP],
+        organizations=[NODES_GROUP, *([group] if names is None else [])],
         public_key=answer.request.public_key.public_bytes(
             Encoding.DER, PublicFormat.SubjectPublicKeyInfo
         ),
@@ -157,24 +186,6 @@ def _naming_missing_permission() -> Iterator[None]:
         raise PermissionMissing(message, detail=error.detail) from error
 
 
-def _publish(current: CsrState, listed: CredentialList, claimed: ClaimedAnswer) -> None:
-    """Publish the node's certificates. Without space, it gets its certificate and no entry."""
-    claims, name = current.dependencies.claims, claimed.verified.holder.node_name
-    entry = entry_of(claimed.node)
-    fits = listed.fits(name, entry)
-    live = ClaimReader(
-        node=partial(claims.attested_node, current.cluster.key), key=claims.endorsement_key
-    )
-    publish_entries(
-        current.cluster.credentials,
-        {name: entry if fits else None},
-        partial(live.next_entry, listed),
-    )
-    if not fits:
-        message = "the credential list has no space for the node, so its writes are not restricted"
-        current.raise_alarm(CredentialListFull(message), claimed.verified.machine)
-
-
 def _verify(current: CsrState, kind: CsrKind, answer: ParsedAnswer) -> VerifiedAnswer:
     """Verify the answer; before a challenge key counts as unknown, the Secret is read."""
     challenge_keys = current.dependencies.challenge_keys
@@ -219,7 +230,7 @@ def _write_certificate(current: CsrState, claimed: ClaimedAnswer) -> None:
         current.reports.csr = csrs.approve(current.csr, ATTESTED, "the TPM proved itself")
     # Between this and the release there is only one call, so no other exchange fits in between.
     verify_unchanged_claim(claimed, current.dependencies.claims)
-    csrs.set_certificate(current.csr, claimed.certificate)
+    csrs.set_certificate(current.csr, claimed.certificate.pem)
 
 
 def _report(current: CsrState, verified: VerifiedAnswer, claimed: ClaimedAnswer) -> None:

@@ -11,14 +11,15 @@ from signer.controller.queue.workqueue import Requeue, Result
 from signer.controller.reconcile.csr_status import CsrStatus
 from signer.controller.reconcile.dependencies import ClusterContext, Dependencies
 from signer.errors import CsrChanged
-from signer.inventory.credential_list import CredentialList
 from signer.model import Csr, Machine
 from signer.policy.policy import AccessReview, Approval, Policy
 from signer.verify import checks
+from signer.verify.attestation.attestation_key import AttestationKey
 from signer.verify.attestation.endorsement_key import EndorsementKey
 from signer.verify.attestation.quoted_pcrs import Pcrs
 from signer.verify.checks import Step
 from signer.verify.context import VerificationContext
+from signer.verify.machines.endorsement_trust import Trust
 from signer.verify.requests.access import verify_access
 from signer.verify.requests.parse import ParsedRequest
 from signer.verify.requests.recognize import CsrKind, recognize_csr
@@ -38,13 +39,14 @@ class CsrState:
         self.audit = AuditContext(cluster=cluster.key, csr=csr, started=dependencies.monotonic())
         self.parsed: ParsedRequest | None = None
         self.endorsement_key: EndorsementKey | None = None
-        self.proved_key = ""
-        """Name of the endorsement key of the TPM that made the quote, once that is verified."""
+        self.proved_keys: frozenset[str] = frozenset()
+        """Names of the keys of the TPM that made the quote, once that is verified."""
         self.quoted: Pcrs | None = None
         """The values that this TPM quoted, once that is verified."""
         self.is_dry_run = False
         """Whether the policy disables approvals."""
         self._rules: EffectivePolicy
+        self._key_names: set[str] = set()
 
     @property
     def csr(self) -> Csr:
@@ -96,13 +98,6 @@ class CsrState:
         if self.policy.access_review is AccessReview.REQUIRE:
             verify_access(self.csr, kind, self.cluster.csrs.may_create)
 
-    def read_credential_list(self, node_name: str) -> CredentialList | None:
-        """Return what the credential list has for a node, `None` where the signer keeps none."""
-        if not self.policy.renewals.publish_credentials:
-            return None
-        listed = self.cluster.credentials.read()
-        return None if listed is None else listed.of_node(node_name)
-
     def record(
         self, outcome: str, error: AttestationError | None = None, *, new: bool = True
     ) -> None:
@@ -117,19 +112,24 @@ class CsrState:
 
     def requeue_on_change(self) -> Result:
         """Return the result for a CSR that waits for a change of what it names."""
-        names = (self.audit.node_name, self.audit.provider_id, self.audit.endorsement_key)
+        names = {self.audit.node_name, self.audit.provider_id} | self._key_names
         return Result(requeue=Requeue.ON_CHANGE, topics=frozenset(filter(None, names)))
 
     def _record_check(self, step: Step, proved: T) -> T:
-        """Note the endorsement key once it is verified, for the audit log and the topics.
+        """Note the keys of the TPM once they are verified, for the audit log and the topics.
 
-        A later check may make the CSR wait for a change of this key's object.
+        A later check may make the CSR wait for a change of the object of one of them.
         """
+        if isinstance(proved, (EndorsementKey, AttestationKey)):
+            self._key_names.add(proved.name)
         if isinstance(proved, EndorsementKey):
             self.audit.endorsement_key = proved.name
             self.endorsement_key = proved
-        if step == checks.QUOTE and self.endorsement_key is not None:
-            self.proved_key = self.endorsement_key.name
+        if isinstance(proved, Trust):
+            self.audit.endorsement_key = proved.key.name
+            self._key_names |= proved.names
+        if step == checks.QUOTE:
+            self.proved_keys = frozenset(self._key_names)
         if step == checks.PCR_DIGEST:
             self.quoted = cast("Pcrs", proved)
         return proved

@@ -10,7 +10,7 @@ from signer.controller.reconcile.limits import ChallengeRateLimiter, RequesterSh
 from signer.controller.reconcile.withheld_certificates import WithheldCertificates
 from signer.controller.recording_writer import RecordingCsrWriter
 from signer.inventory.cluster_api.machine_status import MachineCondition
-from signer.inventory.credential_list import CredentialListClient
+from signer.inventory.ended_certificates import EndedCertificatesClient
 from signer.inventory.replica_records.challenge_keys import ChallengeKeyStore
 from signer.model import (
     AttestedNodeObject,
@@ -52,7 +52,7 @@ class ClusterContext:
     key: ClusterKey
     inventory: Inventory
     csrs: RecordingCsrWriter
-    credentials: CredentialListClient
+    ended: EndedCertificatesClient
     shares: RequesterShares
     withheld: WithheldCertificates = field(default_factory=WithheldCertificates)
     on_authority_failure: Callable[[], None] = lambda: None

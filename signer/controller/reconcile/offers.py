@@ -2,12 +2,10 @@
 
 import contextlib
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Final
 
 from common.errors import Unavailable
 from common.names import CHALLENGE_ANNOTATION
-from signer.claims.credential_entry import CredentialEntry
 from signer.controller.queue.workqueue import DONE, Requeue, Result
 from signer.controller.reconcile.csr_state import CsrState
 from signer.errors import OfferExpired
@@ -73,11 +71,6 @@ def _challenge_state(
     )
 
 
-def _read_entry(current: CsrState, node_name: str) -> CredentialEntry | None:
-    listed = current.read_credential_list(node_name)
-    return None if listed is None else listed.entry(node_name)
-
-
 def _check_credential(current: CsrState, verified: VerifiedOffer) -> None:
     """K4: raise the alarm for an offer that was filed with an unknown credential.
 
@@ -90,7 +83,6 @@ def _check_credential(current: CsrState, verified: VerifiedOffer) -> None:
             verified.offer.request.node_name,
             current.cluster.inventory,
             current.dependencies.claims,
-            partial(_read_entry, current),
         )
         if alarm is not None:
             current.raise_alarm(alarm, verified.machine)

@@ -16,6 +16,7 @@ from signer.errors import (
     AttestedNodeUnreadable,
     AuthorityUnavailable,
     ChallengeKeyUnavailable,
+    EndedCertificatesNotListed,
     EndorsementKeyNotRegistered,
     EventLogPolicyMismatch,
     MachineDeleting,
@@ -35,6 +36,7 @@ _LASTING_FAILURES: Final = (
     AttestedNodeUnreadable,
     AuthorityUnavailable,
     ChallengeKeyUnavailable,
+    EndedCertificatesNotListed,
     PermissionMissing,
 )
 """Failures that last until an operator ends them, and in which a CSR can be annotated."""
@@ -125,7 +127,7 @@ def _enqueue_refusal(current: CsrState, error: AttestationError) -> None:
             current.csr,
             current.cluster.inventory,
             node_name=current.audit.node_name,
-            proved_key=current.proved_key,
+            proved_keys=current.proved_keys,
         )
         if node is not None:
             refusal = Refusal(
@@ -151,7 +153,7 @@ def _measured(
         not isinstance(error, (PcrPolicyMismatch, EventLogPolicyMismatch))
         or not isinstance(answer, ParsedAnswer)
         or quoted is None
-        or current.proved_key != node.endorsement_key
+        or node.endorsement_key not in current.proved_keys
     ):
         return None
     boot = describe_event_log(answer.evidence.event_log, quoted)

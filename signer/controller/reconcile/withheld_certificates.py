@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from signer.issue.authority import CertificateAuthority
 from signer.model import Csr
 from signer.verify.answer import VerifiedAnswer
-from signer.verify.claimed_answer import WithheldCertificate
+from signer.verify.machines.claim_writes import WithheldCertificate
 from signer.verify.machines.serving_names import ServingNames
 
 _MAX_CERTIFICATES: Final = 200
@@ -29,15 +29,16 @@ class _Inputs:
     """What a certificate says, except its time and serial number."""
 
     node_name: str
+    group: str
     public_key: bytes
     serving_names: ServingNames | None
     issuer: x509.Certificate
 
     @classmethod
-    def of(cls, verified: VerifiedAnswer, authority: CertificateAuthority) -> "_Inputs":
+    def of(cls, verified: VerifiedAnswer, group: str, authority: CertificateAuthority) -> "_Inputs":
         key = verified.public_key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         node_name, names = verified.holder.node_name, verified.serving_names
-        return cls(node_name, key, names, authority.certificate)
+        return cls(node_name, group, key, names, authority.certificate)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,20 +64,21 @@ class WithheldCertificates:
         self._lock = Lock()
         self._signed: OrderedDict[str, SignedCertificate] = OrderedDict()
 
-    def get_or_sign(
+    def get_or_sign(  # noqa: PLR0913, PLR0917 - what the certificate says; the last is not known before
         self,
         csr: Csr,
         verified: VerifiedAnswer,
         authority: CertificateAuthority,
         not_after: datetime,
-        sign: Callable[[], WithheldCertificate],
+        sign: Callable[[str], WithheldCertificate],
+        group: str,
     ) -> WithheldCertificate:
         """Return the certificate of an earlier attempt, or else a new one.
 
         An earlier certificate is used only if it says the same, since a hostile API server may give
         two CSRs one UID, and if it does not expire after `not_after`.
         """
-        inputs = _Inputs.of(verified, authority)
+        inputs = _Inputs.of(verified, group, authority)
         with self._lock:
             earlier = self._signed.get(csr.uid)
         if (
@@ -85,7 +87,7 @@ class WithheldCertificates:
             and earlier.certificate.not_after <= not_after
         ):
             return earlier.certificate
-        certificate = sign()
+        certificate = sign(group)
         with self._lock:
             self._signed[csr.uid] = SignedCertificate(
                 csr_name=csr.name, csr_uid=csr.uid, inputs=inputs, certificate=certificate

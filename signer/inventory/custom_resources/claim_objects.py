@@ -10,6 +10,7 @@ import msgspec
 
 from common.formats.strict_json import format_time
 from common.names import ANNOTATION_PREFIX
+from common.node_identity import MAX_TERM
 from signer.inventory.cluster_api.cluster_secret import CLUSTER_NAME_LABEL
 from signer.inventory.custom_resources.measured_fields import (
     MeasuredFields,
@@ -33,10 +34,12 @@ from signer.kube.decode import (
 )
 from signer.model import (
     AttestedNodeObject,
+    Ban,
     BootCounters,
     BootState,
     EndorsementKeyObject,
     KeyHolder,
+    LiftedBan,
     Refusal,
     Registration,
     Release,
@@ -52,6 +55,9 @@ _MAX_POLICY_NAME: Final = 253
 that it stops no claim."""
 _MAX_MESSAGE: Final = 1024
 _WRITTEN_UNDER: Final = ANNOTATION_PREFIX + "written-under"
+
+
+_Term = Annotated[int, msgspec.Meta(ge=0, le=MAX_TERM)]
 
 
 class _Meta(Fields):
@@ -89,6 +95,22 @@ class _Holder(Fields):
     last_claimed: Time | None = None
 
 
+class _BannedNode(Fields):
+    cluster_namespace: Text
+    cluster_name: Text
+    node_name: Text
+
+
+class _Ban(Fields):
+    since: Time | None = None
+    node: _BannedNode | None = None
+
+
+class _LiftedBan(Fields):
+    at: Time
+    certificates_too: bool = False
+
+
 class _KeySpec(Fields):
     registered_for: Annotated[list[_Registration], msgspec.Meta(max_length=MAX_ENTRIES)] | None = (
         None
@@ -97,6 +119,8 @@ class _KeySpec(Fields):
     banned: Any = None
     """A ban is effective with any content."""
     held_by: _Holder | None = None
+    term: _Term = 1
+    ban_lifted: _LiftedBan | None = None
 
 
 class _Key(Fields):
@@ -135,6 +159,9 @@ class _NodeSpec(Fields):
     measured: MeasuredFields | None = None
     renewal_deadline: Time | None = None
     last_refusal: _Refusal | None = None
+    term: _Term = 0
+    since: Time | None = None
+    others_end_at: Time | None = None
 
 
 class _Node(Fields):
@@ -155,6 +182,9 @@ def read_endorsement_key(source: Source) -> EndorsementKeyObject:
         uid=key.metadata.uid or "",
         held_since=None if key.spec.held_by is None else key.spec.held_by.since,
         last_claimed=_last_claimed(key),
+        term=key.spec.term,
+        ban=_ban(key.spec.banned),
+        ban_lifted=_ban_lifted(key.spec.ban_lifted),
     )
 
 
@@ -191,6 +221,9 @@ def read_attested_node(source: Source) -> AttestedNodeObject:
         measured=read_measured(spec.measured),
         renewal_deadline=spec.renewal_deadline,
         last_refusal=None if spec.last_refusal is None else _refusal(spec.last_refusal),
+        term=spec.term,
+        since=spec.since,
+        others_end_at=spec.others_end_at,
     )
 
 
@@ -255,6 +288,9 @@ def encode_attested_node(node: AttestedNodeObject, resource_version: str) -> dic
         "measured": node.measured and encode_measured(node.measured),
         "renewalDeadline": node.renewal_deadline and format_time(node.renewal_deadline),
         "lastRefusal": node.last_refusal and _encode_refusal(node.last_refusal),
+        "term": node.term,
+        "since": node.since and format_time(node.since),
+        "othersEndAt": node.others_end_at and format_time(node.others_end_at),
     }
     spec |= {key: value for key, value in optional.items() if value}
     if resource_version:
@@ -290,6 +326,27 @@ def _refusal(fields: _Refusal) -> Refusal:
         request=fields.request,
         measured=read_measured(fields.measured),
     )
+
+
+def _ban(banned: Any) -> Ban:  # noqa: ANN401 # JSON
+    """Return what can be read of a ban, which any content makes effective."""
+    if banned is None:
+        return Ban()
+    try:
+        fields = decode(banned, _Ban)
+    except ValueError:
+        return Ban()
+    node = fields.node
+    if node is None:
+        return Ban(since=fields.since)
+    cluster = shared_cluster_key(node.cluster_namespace, node.cluster_name)
+    return Ban(since=fields.since, node=(cluster, node.node_name))
+
+
+def _ban_lifted(fields: _LiftedBan | None) -> LiftedBan | None:
+    if fields is None:
+        return None
+    return LiftedBan(at=fields.at, certificates_too=fields.certificates_too)
 
 
 def _registration(fields: _Registration) -> Registration:

@@ -53,11 +53,16 @@ class ChallengeKeyStore:
         self._cached: Secret | None = None
 
     def cached(self) -> ChallengeKeys:
-        """Return the keys that are valid now, as last read."""
-        if self._cached is None:
-            with self._lock:
+        """Return the keys that are valid now, as last read.
+
+        Raises `ChallengeKeyUnavailable` while another thread reads them for the first time.
+        """
+        if self._cached is None and self._lock.acquire(blocking=False):
+            try:
                 if self._cached is None:
                     self._refresh()
+            finally:
+                self._lock.release()
         return self._valid_keys()
 
     def refresh(self) -> ChallengeKeys:

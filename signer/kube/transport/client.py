@@ -19,8 +19,9 @@ from common.errors import ApiServerUnavailable
 from signer.fairness.cpu_budget import CpuShare
 from signer.fairness.memory_budget import MemoryShare
 from signer.kube.decode import Json, Source
-from signer.kube.transport.connection_pool import ConnectionPool, ContentTooLarge
+from signer.kube.transport.connection_pool import ConnectionPool
 from signer.kube.transport.endpoint import ANSWER_SECONDS, Endpoint, invalid_request, unreachable
+from signer.kube.transport.http_connection import ContentTooLarge
 from signer.kube.transport.http_messages import HttpRequest
 from signer.kube.transport.kubeconfig import Connection
 from signer.kube.transport.tls import ContentTooSlow
@@ -134,7 +135,7 @@ class ApiClient:
         self._observe_date = observe_date
         self.succeeded_at = time.monotonic()
         """When a request last succeeded, on the monotonic clock; at first when this was made."""
-        self._connections = ConnectionPool(
+        self.connections = ConnectionPool(
             self.endpoint,
             cpu,
             reading,
@@ -211,11 +212,11 @@ class ApiClient:
 
     def close(self) -> None:
         """Close the idle connections; later requests fail."""
-        self._connections.close()
+        self.connections.close()
 
     def close_idle_connections(self) -> None:
         """Close the idle connections if there was no request for some seconds."""
-        self._connections.close_idle()
+        self.connections.close_idle()
 
     def _call(self, request: Request, accepted: Container[int]) -> Response:
         if self.cpu is not None:
@@ -244,7 +245,7 @@ class ApiClient:
         sent = datetime.now(UTC)
         try:
             max_content = self.max_answer(request.query)
-            status, content, received = self._connections.exchange(http_request, max_content)
+            status, content, received = self.connections.exchange(http_request, max_content)
         except ContentTooLarge as error:
             raise PageTooLarge from error
         except h11.LocalProtocolError as error:

@@ -1,187 +1,239 @@
-"""One connection with TLS and HTTP/1.1 on an event loop: no thread waits for the server.
+"""One connection with TLS and HTTP/1.1, used by one thread at a time.
 
-The server may be hostile. Its bytes are read in small pieces, and only while the time limits and
-the CPU budget of its tenant allow it; until then it has to wait (TCP flow control). After each
-piece the other tasks of the event loop get their turn.
+The server may be hostile. Before each read from the socket and each write to it, the connection
+checks the time limit of the whole answer and the CPU budget of the server's tenant. A timeout of
+the socket starts again with each byte, so a server that sends or reads single bytes could hold a
+thread without end. No place in the line of threads that compute is held while the server is waited
+for, and no limit of time counts the wait for one.
 """
 
-import asyncio
+import contextlib
 import math
+import select
 import socket
 import ssl
-import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, TypeVar
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import h11
 
+from signer.fairness.compute_line import sleep, thread_clock, waiting
 from signer.fairness.cpu_budget import CpuShare
-from signer.kube.transport.endpoint import Endpoint
+from signer.fairness.memory_budget import HeldBytes
+from signer.kube.transport.endpoint import CONNECT_SECONDS, MAX_ADDRESSES, SOCKET_OPTIONS
 from signer.kube.transport.http_messages import PIECE, HttpMessages, HttpRequest
-from signer.kube.transport.tls import DeadlineExceeded
+from signer.kube.transport.tls import ContentTooSlow, DeadlineExceeded
 
 T = TypeVar("T")
 
-_TRUSTED_PIECE: Final = 256 << 10
-"""Bytes of one read from a server that no budget of CPU time limits: the management
-cluster. Each piece costs a turn of the event loop."""
 _EVENTS_PER_TURN: Final = 64
-"""HTTP chunks that are parsed until the other tasks get their turn: some milliseconds."""
+"""HTTP chunks that are parsed until other threads may compute: some milliseconds."""
+
+
+class ContentTooLarge(Exception):
+    """The content of an answer exceeds the size limit."""
 
 
 class SilenceExceeded(TimeoutError):
     """The server has sent nothing for as long as it may be silent."""
 
 
+class Server(Protocol):
+    """Where a connection goes, and how TLS is set up."""
+
+    host: str
+    port: int
+    host_header: str
+    server_name: str | None
+    """The name in the server's certificate, if it is not the host."""
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """The context for the next handshake."""
+
+
+class Limits(NamedTuple):
+    """For how long a thread waits for an answer; times are on its `thread_clock`."""
+
+    until: float
+    silence: float = math.inf
+    """Seconds for which the server may send nothing."""
+    sleep: Callable[[float], None] = sleep
+    """Waits while the tenant is above its share of CPU time."""
+
+
 class HttpConnection:
-    """One connection, which carries one GET request after another."""
+    """One connection, which carries one request after another."""
 
-    def __init__(self, connected: socket.socket, endpoint: Endpoint, cpu: CpuShare | None) -> None:
-        self._socket = connected
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = endpoint.context.wrap_bio(
-            self._incoming, self._outgoing, server_hostname=endpoint.server_name or endpoint.host
-        )
-        self._messages = HttpMessages(endpoint.host_header)
+    def __init__(
+        self, server: Server, addresses: Sequence[str], cpu: CpuShare | None, limits: Limits
+    ) -> None:
+        """Connect to one of the first addresses. Raises `OSError`."""
         self._cpu = cpu
-        self._piece = _TRUSTED_PIECE if cpu is None else PIECE
-        self._until = self._silence = math.inf
+        self._limits = limits
+        self._messages = HttpMessages(server.host_header)
         self._events = 0
+        self._poll, self._poll_out = select.poll(), select.poll()
+        self._await_share()
+        try:
+            connected = _connect_tcp(server.port, addresses, limits)
+            try:
+                self._socket = self._set_up_tls(connected, server)
+            except BaseException:
+                connected.close()
+                raise
+        finally:
+            # A server can make each handshake expensive, and fail it before anything is read.
+            if cpu is not None:
+                cpu.charge()
 
-    def limit(self, *, whole: float, silence: float) -> None:
-        """Allow `whole` seconds from now for an answer, and silence of `silence` seconds."""
-        self._until, self._silence = time.monotonic() + whole, silence
+    def limit(self, limits: Limits) -> None:
+        """Set the limits of the next answer."""
+        self._limits = limits
 
-    async def shake_hands(self, call: Callable[[Callable[[], bool]], Awaitable[bool]]) -> None:
-        """Set up TLS; `call` calls a function on another thread. Raises `OSError`.
-
-        Both the server and the tenant of the kubeconfig choose keys and chains that may take
-        OpenSSL tenths of a second.
-        """
-        while await call(self._continue_handshake):
-            await self._flush()
-            await self._receive()
-        await self._flush()
-
-    async def request(self, target: str, headers: Mapping[str, str]) -> int:
-        """Send a GET request; return the status of the answer.
+    def request(self, request: HttpRequest) -> h11.Response:
+        """Send a request; return the head of the answer.
 
         Raises `OSError` or `h11.ProtocolError`, as reading the content does.
         """
-        request = HttpRequest(method="GET", target=target, headers=headers)
-        self._tls.write(self._messages.encode(request))
-        await self._flush()
+        data = memoryview(self._messages.encode(request))
+        while data:
+            data = data[self._repeat(partial(self._socket.send, data)) :]
         while True:
-            event = await self._next_event()
+            event = self._next_event()
             if isinstance(event, h11.Response):
-                return event.status_code
+                return event
 
-    async def next_chunk(self) -> bytes | None:
+    def next_chunk(self) -> bytes | None:
         """Return the next bytes of the content, `None` at its end."""
-        event = await self._next_event()
+        event = self._next_event()
         return bytes(event.data) if isinstance(event, h11.Data) else None
 
-    async def yield_cpu(self) -> None:
-        """Let the other tasks run, and wait while the tenant is above its share of CPU time."""
-        while True:
-            pause = 0.0 if self._cpu is None else self._cpu.charge()
-            await asyncio.sleep(max(0.0, min(pause, self._until - time.monotonic())))
-            self._begin()
-            if pause <= 0:
-                return
-            self._require_time()
+    def content(self, max_size: int, held: HeldBytes | None) -> bytes:
+        """Return the whole content; count it in `held` as it grows.
+
+        Raises `ContentTooLarge`, and `ContentTooSlow` if it had begun at the end of its time.
+        """
+        content = bytearray()
+        try:
+            while (chunk := self.next_chunk()) is not None:
+                content += chunk
+                if len(content) > max_size:
+                    raise ContentTooLarge
+                if held is not None:
+                    held.require(len(content))
+                del chunk  # not kept while the next one is awaited
+        except TimeoutError as error:
+            if not content:
+                raise
+            raise ContentTooSlow(*error.args) from error
+        return bytes(content)
+
+    @property
+    def has_ended(self) -> bool:
+        """Return whether the last answer has ended."""
+        return self._messages.is_idle
 
     @property
     def is_reusable(self) -> bool:
         """Return whether the last answer has ended, and the server has neither closed nor sent."""
-        if not self._messages.is_idle or self._incoming.pending:
-            return False
-        try:
-            self._socket.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        return False
+        return self._messages.is_idle and not self._poll.poll(0)
+
+    def shut_down(self) -> None:
+        """End what the connection waits for; for any thread."""
+        with contextlib.suppress(OSError):
+            # That of the base class: SSLSocket's drops TLS under the thread that reads.
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close the connection."""
         self._socket.close()
 
-    def _continue_handshake(self) -> bool:
-        """Continue with the bytes that have arrived; return whether more are needed."""
-        self._begin()
+    def _set_up_tls(self, connected: socket.socket, server: Server) -> ssl.SSLSocket:
+        connected.setblocking(False)  # noqa: FBT003 # theirs
+        for option in SOCKET_OPTIONS:
+            connected.setsockopt(*option)
+        wrapped = server.context.wrap_socket(
+            connected,
+            server_hostname=server.server_name or server.host,
+            do_handshake_on_connect=False,
+        )
         try:
-            self._tls.do_handshake()
-        except ssl.SSLWantReadError:
-            return True
-        finally:
-            if self._cpu is not None:
-                self._cpu.charge()
-        return False
+            self._socket = wrapped
+            self._poll.register(wrapped, select.POLLIN)
+            self._poll_out.register(wrapped, select.POLLOUT)
+            whole = self._limits
+            self._limits = whole._replace(until=min(whole.until, thread_clock() + CONNECT_SECONDS))
+            self._repeat(wrapped.do_handshake)
+            self._limits = whole
+        except BaseException:
+            wrapped.close()
+            raise
+        return wrapped
 
-    async def _next_event(self) -> h11.Event:
+    def _next_event(self) -> h11.Event:
         while (event := self._messages.next_event()) is None:
-            await self._parse_more()
+            self._await_share()
+            if not self._socket.pending():
+                # To wait first costs less than a read of OpenSSL that fails.
+                self._wait(select.POLLIN)
+            self._messages.receive(self._repeat(partial(self._socket.recv, PIECE)))
         self._events += 1
         if self._events % _EVENTS_PER_TURN == 0:
-            await self.yield_cpu()
+            with waiting():
+                pass  # the others compute
+            self._await_share()
         return event
 
-    async def _parse_more(self) -> None:
-        """Give more of the server's bytes to the HTTP parser."""
+    def _repeat(self, step: Callable[[], T]) -> T:
+        """Repeat a step of TLS until the server has sent, or taken, what it needs."""
         while True:
+            # Bytes that have arrived are read without waiting: no timeout would end that.
+            self._seconds_left()
             try:
-                data = self._tls.read(PIECE)
+                return step()
             except ssl.SSLWantReadError:
-                await self._flush()
-                await self._receive()
-            except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
-                # The parser decides whether an answer may end here.
-                self._messages.receive(b"")
-                return
-            else:
-                self._messages.receive(data)
-                return
+                self._wait(select.POLLIN)
+            except ssl.SSLWantWriteError:
+                self._wait(select.POLLOUT)
 
-    async def _flush(self) -> None:
-        data = self._outgoing.read()
-        if data:
-            self._require_time()
-            await self._wait(asyncio.get_running_loop().sock_sendall(self._socket, data))
+    def _wait(self, events: int) -> None:
+        """Wait until the socket is ready, within the limits of time."""
+        seconds = min(self._seconds_left(), self._limits.silence)
+        poll = self._poll if events == select.POLLIN else self._poll_out
+        with waiting():
+            is_ready = poll.poll(math.ceil(1000 * seconds))
+        if not is_ready:
+            self._seconds_left()
+            raise SilenceExceeded("the read timed out")
 
-    async def _receive(self) -> None:
-        """Wait for bytes of the server, and then until they may be decoded."""
-        # Bytes that have arrived are read without waiting: no timeout would end that.
-        self._require_time()
-        if self._cpu is not None:
-            self._cpu.charge()
-        data = await self._wait(asyncio.get_running_loop().sock_recv(self._socket, self._piece))
-        self._begin()
-        if data:
-            self._incoming.write(data)
-        else:
-            self._incoming.write_eof()
-        del data  # not kept while the stream waits
-        # Before they are decoded: all connections of a tenant may get bytes at the same moment.
-        await self.yield_cpu()
+    def _await_share(self) -> None:
+        """Pause while the tenant is above its share of CPU time."""
+        pause = 0.0 if self._cpu is None else self._cpu.charge()
+        if pause > 0:
+            self._limits.sleep(max(0.0, min(pause, self._seconds_left())))
 
-    async def _wait(self, bytes_moved: Awaitable[T]) -> T:
-        """Wait for bytes from or to the server, within the limits of time."""
-        limit = asyncio.timeout(min(self._until - time.monotonic(), self._silence))
+    def _seconds_left(self) -> float:
+        return seconds_left(self._limits.until)
+
+
+def seconds_left(until: float) -> float:
+    """Return the seconds until a time on the `thread_clock`. Raises `DeadlineExceeded`."""
+    left = until - thread_clock()
+    if left <= 0:
+        raise DeadlineExceeded("the answer takes too long: the read timed out")
+    return left
+
+
+def _connect_tcp(port: int, addresses: Sequence[str], limits: Limits) -> socket.socket:
+    """Connect to one of the first addresses of a server, whose name may have any number."""
+    failure = OSError("the server's name has no address")
+    for address in addresses[:MAX_ADDRESSES]:
+        timeout = min(CONNECT_SECONDS, seconds_left(limits.until))
         try:
-            async with limit:
-                return await bytes_moved
-        except TimeoutError as error:
-            if not limit.expired():
-                raise
-            self._require_time()
-            raise SilenceExceeded("the read timed out") from error
-
-    def _require_time(self) -> None:
-        if time.monotonic() >= self._until:
-            raise DeadlineExceeded("the answer takes too long: the read timed out")
-
-    def _begin(self) -> None:
-        if self._cpu is not None:
-            self._cpu.begin()
+            with waiting():
+                return socket.create_connection((address, port), timeout=timeout)
+        except OSError as error:
+            failure = error
+    raise failure

@@ -66,6 +66,8 @@ class Cache(Generic[V]):
         self._unreadable: dict[str, dict[str, Unreadable]] = {}
         """Objects that cannot be read, by tenant and key."""
         self._synced = False
+        self._distrusted = 0
+        """How often nothing of what had been listed could be trusted any more."""
         self._closed = False
         self._failing_since: float | None = None
 
@@ -205,9 +207,11 @@ class Cache(Generic[V]):
 
     def begin_load(self) -> "Loading[V]":
         """Return a list that is stored step by step, as `load` does."""
-        return Loading(self)
+        return Loading(self, self._distrusted)
 
-    def finish_load(self, listed: AbstractSet[str], refused: set[str]) -> Iterator[None]:
+    def finish_load(
+        self, listed: AbstractSet[str], refused: set[str], distrusted: int
+    ) -> Iterator[None]:
         """Delete what was not in a list; see `Loading.finish`."""
         with self._lock:
             self._incomplete = refused
@@ -218,16 +222,19 @@ class Cache(Generic[V]):
             self.delete(key)
             yield
         with self._lock:
-            added = () if self._synced or self._closed else tuple(self._values.items())
-            self._synced = not self._closed
+            if self._closed or distrusted != self._distrusted:
+                return
+            added = () if self._synced else tuple(self._values.items())
+            self._synced = True
         for key, value in added:
             self._notify(key, None, value)
             yield
 
     def distrust(self) -> None:
-        """Let nothing be read until the collection has been listed again."""
+        """Let nothing be read until a list that begins now or later has ended; for any thread."""
         with self._lock:
             self._synced = False
+            self._distrusted += 1
 
     def upsert(self, key: str, value: V) -> bool:
         """Store one value; return whether the budget allows it. Delete the key if it does not."""
@@ -363,8 +370,9 @@ class Cache(Generic[V]):
 class Loading(Generic[V]):
     """A list that is stored in a cache step by step."""
 
-    def __init__(self, cache: Cache[V]) -> None:
+    def __init__(self, cache: Cache[V], distrusted: int) -> None:
         self._cache = cache
+        self._distrusted = distrusted
         self.listed: set[str] = set()
         """The keys of the list."""
         self._refused: set[str] = set()
@@ -392,4 +400,4 @@ class Loading(Generic[V]):
 
     def finish(self) -> Iterator[None]:
         """Delete what was not in the list, and call the handlers; yield after each value."""
-        return self._cache.finish_load(self.listed, self._refused)
+        return self._cache.finish_load(self.listed, self._refused, self._distrusted)

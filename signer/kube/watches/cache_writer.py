@@ -5,13 +5,14 @@ tenant. The watch goes on, and the objects of a tenant above its share of CPU ti
 newest version. They count for the tenant's memory, and are read when its share allows it.
 """
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from threading import Event, RLock
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+from signer.fairness.compute_line import waiting
 from signer.fairness.cpu_budget import CpuBudget
 from signer.kube.decode import Source, object_key
 from signer.kube.scan import identify
@@ -20,10 +21,12 @@ from signer.kube.watches.cache import Cache
 
 _logger: Final = logging.getLogger(__name__)
 V = TypeVar("V")
+StartThread = Callable[[str, Callable[[], None]], object]
+"""Calls a function on a thread of this name. Raises `RuntimeError` if none can be started."""
 
 
 class CacheWriter(Generic[V]):
-    """The only writer of a cache; all methods are for the tasks of one event loop."""
+    """The only writer of a cache: the thread of its watch, and one for the objects that wait."""
 
     def __init__(
         self,
@@ -32,17 +35,23 @@ class CacheWriter(Generic[V]):
         *,
         log_fields: Mapping[str, object],
         cpu: CpuBudget | None,
-        sleep: Callable[[float], Awaitable[None]],
+        start: StartThread,
     ) -> None:
-        """Charge each object to its namespace; without `cpu`, somebody else charges its bytes."""
+        """Charge each object to its namespace; without `cpu`, somebody else charges its bytes.
+
+        Objects that wait are read on a thread that `start` starts when there is the first one.
+        """
         self._cache = cache
         self._reader = read
         self._log_fields = log_fields
         self._cpu = cpu
-        self._sleep = sleep
+        self._start = start
+        self._closed = Event()
+        self._sleep = self._closed.wait
+        self._lock = RLock()
+        """Held while an object is stored or deleted, by either thread; never while one waits."""
         self._waiting: dict[str, dict[str, bytes]] = {}
         """Objects that wait, by tenant and key."""
-        self._tasks: set[asyncio.Task[None]] = set()
         self._loading = cache.begin_load()
         self._over_budget: set[str] = set()
         """Tenants of whom an object exceeded the budget of memory, since the last list."""
@@ -78,42 +87,46 @@ class CacheWriter(Generic[V]):
             key = object_key(body)
         except ValueError:
             key = identify(bytes(body)).key
-        if not self._must_wait(key, body, self._loading.hold):
-            value = self._read(key, body)
-            if isinstance(value, Unreadable):
-                self._loading.refuse(key, value)
-            elif value is not None:
-                self._loading.store(key, value)
-            self._charge(key)
+        with self._lock:
+            if not self._must_wait(key, body, self._loading.hold):
+                value = self._read(key, body)
+                if isinstance(value, Unreadable):
+                    self._loading.refuse(key, value)
+                elif value is not None:
+                    self._loading.store(key, value)
+                self._charge(key)
 
     def finish_list(self) -> Iterator[None]:
         """Delete what the list does not have; yield after each value."""
-        for waiting in self._waiting.values():
-            for key in waiting.keys() - self._loading.listed:
-                self._drop_waiting(key)
+        with self._lock:
+            for objects in self._waiting.values():
+                for key in objects.keys() - self._loading.listed:
+                    self._drop_waiting(key)
         yield from self._loading.finish()
         self._report_refusals()
 
     def store(self, key: str, body: msgspec.Raw) -> None:
         """Store an object that is new or has changed."""
-        if not self._must_wait(key, body, self._cache.hold):
-            self._store(key, body)
-            self._charge(key)
-        self._report_refusals()
+        with self._lock:
+            if not self._must_wait(key, body, self._cache.hold):
+                self._store(key, body)
+                self._charge(key)
+            self._report_refusals()
 
     def delete(self, key: str) -> None:
         """Delete an object."""
-        self._drop_waiting(key)
-        self._cache.delete(key)
-        self._charge(key)
+        with self._lock:
+            self._drop_waiting(key)
+            self._cache.delete(key)
+            self._charge(key)
 
     def close(self) -> None:
         """Drop what waits."""
-        for task in self._tasks:
-            task.cancel()
-        for waiting in self._waiting.values():
-            for key in tuple(waiting):
-                self._drop_waiting(key)
+        self._closed.set()
+        with self._lock:
+            for objects in self._waiting.values():
+                for key in tuple(objects):
+                    self._drop_waiting(key)
 
     def _charge(self, key: str) -> float:
         """Charge the tenant for the work since `begin`; return for how long it has to wait."""
@@ -125,15 +138,13 @@ class CacheWriter(Generic[V]):
         tenant = self._cache.tenant_of(key)
         if not self._charge(key) and tenant not in self._waiting:
             return False
+        if not self._waiting:
+            # Before anything is counted: there may be no thread. It begins when the lock is free.
+            self._start(f"late {self._log_fields['objects']}", self._read_waiting)
         self._drop_waiting(key)
         content = bytes(body)
         if hold(key, len(content)):
-            if tenant not in self._waiting:
-                self._waiting[tenant] = {}
-                task = asyncio.get_running_loop().create_task(self._read_waiting(tenant))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
-            self._waiting[tenant][key] = content
+            self._waiting.setdefault(tenant, {})[key] = content
         return True
 
     def _drop_waiting(self, key: str) -> None:
@@ -141,16 +152,28 @@ class CacheWriter(Generic[V]):
         if content is not None:
             self._cache.release(key, len(content))
 
-    async def _read_waiting(self, tenant: str) -> None:
-        """Read the objects of a tenant one by one, each when its share allows it."""
-        waiting = self._waiting[tenant]
-        while waiting:
+    def _read_waiting(self) -> None:
+        """Read the objects that wait, one by one, each when the share of its tenant allows it."""
+        while True:
+            with self._lock:
+                pauses = [self._read_next(tenant) for tenant in tuple(self._waiting)]
+                if not self._waiting:
+                    return
+            with waiting():
+                self._sleep(min(pauses))
+
+    def _read_next(self, tenant: str) -> float:
+        """Read an object that waits, if there is one and the share of its tenant allows it.
+
+        Return the seconds until the next one.
+        """
+        objects, pause = self._waiting[tenant], 0.0
+        if objects:
             self.begin()
-            key, content = next(iter(waiting.items()))
+            key, content = next(iter(objects.items()))
             pause = self._charge(key)
             if pause:
-                await self._sleep(pause)
-                continue
+                return pause
             self._drop_waiting(key)
             try:
                 self._store(key, content)
@@ -158,11 +181,13 @@ class CacheWriter(Generic[V]):
                 # A bug of ours in an event handler.
                 _logger.exception("watch failed", extra=self._fields())
                 self._failed = True
-            self._charge(key)
             self._report_refusals()
-            await asyncio.sleep(0)
+            pause = self._charge(key)
+        if objects:
+            return pause
         del self._waiting[tenant]
         self._cache.end_wait(tenant)
+        return 0.0
 
     def _store(self, key: str, body: bytes | msgspec.Raw) -> None:
         value = self._read(key, body)

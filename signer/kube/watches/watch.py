@@ -1,17 +1,16 @@
 """Keeps one cache equal to one collection of an API server: list, watch, and list again.
 
 A reflector survives server restarts, connections that die silently, resource versions that expired
-(410), etcds that were restored from a backup, and objects that cannot be read. Only cancellation
-ends it. Source: client-go's Reflector.
+(410), etcds that were restored from a backup, and objects that cannot be read. Only `stop` ends it.
+Source: client-go's Reflector.
 """
 
-import asyncio
 import logging
 import math
 import random
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -24,13 +23,13 @@ from signer.fairness.cpu_budget import CpuBudget
 from signer.kube.decode import Source
 from signer.kube.pages import Page, Pager
 from signer.kube.transport.client import Expired, PageTooLarge, Response, is_outage
+from signer.kube.transport.interruption import Interrupted, Interruption
 from signer.kube.watches.cache import Cache
-from signer.kube.watches.cache_writer import CacheWriter
+from signer.kube.watches.cache_writer import CacheWriter, StartThread
 from signer.kube.watches.outage import Outage
 from signer.kube.watches.watch_event import read_event
 
 _logger = logging.getLogger(__name__)
-T = TypeVar("T")
 V = TypeVar("V")
 
 _WATCH_SECONDS: Final = 300
@@ -48,8 +47,8 @@ _RELIST_SECONDS: Final = 3600.0
 _LONG_WATCH: Final = 30.0
 """A watch that lasted this long ended normally, even if it delivered no event."""
 _VALUES_PER_TURN: Final = 100
-"""Values of a list until the other reflectors get their turn: when they are read, and when their
-handlers are called."""
+"""Values of a list until other threads may compute: when they are read, and when their handlers are
+called."""
 _FORBIDDEN: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 
 
@@ -60,20 +59,17 @@ class ListerWatcher(Protocol):
     def name(self) -> str:
         """Return the cluster's name in logs."""
 
-    async def get_page(self, path: str, query: Mapping[str, str]) -> Response:
+    def get_page(self, path: str, query: Mapping[str, str]) -> Response:
         """Read one page of a list. Raises `Expired` or `PageTooLarge`."""
 
-    def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+    def watch(self, path: str, query: Mapping[str, str]) -> Generator[bytes, None, None]:
         """Yield `b""` when the server accepts the watch, then its events. Raises `Expired`."""
 
-    async def yield_cpu(self) -> None:
-        """Let the other reflectors run, and wait while the tenant is above its CPU share."""
-
-    async def call(self, function: Callable[[], T]) -> T:
-        """Call a function that blocks, on a thread."""
+    def yield_cpu(self) -> None:
+        """Let other threads compute, and wait while the tenant is above its CPU share."""
 
     def close(self) -> None:
-        """Close the connection."""
+        """Give back what is held of the last answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +90,7 @@ class ResourceSpec(Generic[V]):
 
 
 class Reflector(Generic[V]):
-    """Lists and watches one collection; `run` is a task of an event loop."""
+    """Lists and watches one collection; `run` is for a thread of its own."""
 
     def __init__(  # noqa: PLR0913 - the last three are options
         self,
@@ -102,19 +98,22 @@ class Reflector(Generic[V]):
         resource: ResourceSpec[V],
         cache: Cache[V],
         *,
+        interruption: Interruption,
+        start: StartThread,
         cpu: CpuBudget | None = None,
         interrupted: Callable[[], None] = lambda: None,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """Charge each object to its namespace in `cpu`, unless its bytes are charged before.
 
-        Call `interrupted` once per outage, when the connection was lost or the server failed: it
-        may have been restored.
+        `interruption` is that of the thread; `start` starts another one for objects that wait for
+        CPU time. Call `interrupted` once per outage, when the connection was lost or the server
+        failed: it may have been restored.
         """
         self._source = source
         self._cache = cache
         self._resource = resource
-        self._sleep = sleep
+        self._interruption = interruption
+        self._sleep = interruption.sleep
         self._path = ""
         """Empty while the API server does not have the kind."""
         self._missing_since: float | None = None
@@ -128,60 +127,52 @@ class Reflector(Generic[V]):
         self._interrupted = interrupted
         self._is_interrupted = False
         """Whether this outage was reported as an interruption."""
-        self._task: asyncio.Task[Any] | None = None
-        self._must_list = False
         self._listed_at = -math.inf
         self._failures = 0
         self.failure: ApiServerUnavailable | None = None
         """Why the last list or watch failed; `None` once one has succeeded."""
         self._outage = Outage()
         fields = {"cluster": source.name, "objects": resource.plural}
-        self._writer = CacheWriter(cache, resource.read, log_fields=fields, cpu=cpu, sleep=sleep)
+        self._writer = CacheWriter(cache, resource.read, log_fields=fields, cpu=cpu, start=start)
 
     @property
     def plural(self) -> str:
         """Return the plural of the watched kind."""
         return self._resource.plural
 
-    async def run(self) -> None:
-        """Keep the cache equal to the collection until the task is cancelled."""
-        self._task = asyncio.current_task()
+    def run(self) -> None:
+        """Keep the cache equal to the collection until `stop`."""
         try:
             while True:
                 try:
-                    await self._run_once()
+                    self._run_once()
                     # Also after a watch that ended well: a server may end each one at once.
-                    await self._sleep(_BACKOFF.delay(self._failures, random.random()))  # noqa: S311 # spreads load
+                    self._sleep(_BACKOFF.delay(self._failures, random.random()))  # noqa: S311 # spreads load
                     self._failures += 1
-                except asyncio.CancelledError:
-                    if not self._is_to_list_again():
-                        raise
+                except Interrupted:
+                    self._interruption.begin_again()
+                    self._version = None
+        except Interrupted:
+            pass  # stopped
         finally:
             self._writer.close()
             self._source.close()
 
-    def list_again(self) -> None:
-        """Let nothing be read until everything has been listed again; for the thread of the task.
+    def stop(self) -> None:
+        """End `run`, without waiting for its end; for any thread."""
+        self._interruption.end()
 
-        The present watch ends.
+    def list_again(self) -> None:
+        """Let nothing be read until everything has been listed again; for any thread.
+
+        The present list or watch ends.
         """
         self._writer.distrust()
-        # Before its start, the task lists anyway. A second cancellation would end it.
-        if self._task is not None and not self._must_list:
-            self._must_list = True
-            self._task.cancel()
+        self._interruption.interrupt()
 
-    def _is_to_list_again(self) -> bool:
-        """Return whether the task was cancelled by `list_again` alone; prepare the next list."""
-        if not self._must_list or self._task is None or self._task.uncancel() > 0:
-            return False
-        self._must_list, self._version = False, None
-        self._source.close()
-        return True
-
-    async def _run_once(self) -> None:
+    def _run_once(self) -> None:
         try:
-            await self._list_and_watch()
+            self._list_and_watch()
         except Expired:
             self._version = None
             self._cache.note_failure()
@@ -209,22 +200,22 @@ class Reflector(Generic[V]):
         if self._failures >= _MAX_FAILURES or self._cache.is_outdated:
             self._version = None
 
-    async def _list_and_watch(self) -> None:
+    def _list_and_watch(self) -> None:
         if self._version is not None and self._is_doubtful:
-            await self._require_reached(self._version)
+            self._require_reached(self._version)
         if self._version is None:
-            self._version = await self._list()
+            self._version = self._list()
             self._listed_at = time.monotonic()
         self._is_doubtful = False
         if self._version is None:
-            await self._sleep(_ABSENT.delay(self._absences, random.random()))  # noqa: S311 # spreads load
+            self._sleep(_ABSENT.delay(self._absences, random.random()))  # noqa: S311 # spreads load
             self._absences += 1
         else:
-            await self._watch(self._version)
+            self._watch(self._version)
 
-    async def _list(self) -> str | None:
+    def _list(self) -> str | None:
         """Fill the cache; return the resource version to watch from, `None` for no such kind."""
-        path = await self._find_path()
+        path = self._find_path()
         if path is None:
             self._path = ""
             self._writer.begin_list()
@@ -234,7 +225,7 @@ class Reflector(Generic[V]):
             return None
         self._path = path
         try:
-            version = await self._load()
+            version = self._load()
         except Expired as error:
             failure = ApiServerUnavailable("the list changed while it was read")
             failure.status = HTTPStatus.GONE
@@ -242,13 +233,13 @@ class Reflector(Generic[V]):
         self._note_success()
         return version
 
-    async def _find_path(self) -> str | None:
+    def _find_path(self) -> str | None:
         """Return the path, `None` if the API server has no such kind.
 
         Raises `ApiServerUnavailable` if it had the kind a short time ago: unknown is not absent.
         """
         path = self._resource.path
-        found = path if isinstance(path, str) else await self._source.call(path)
+        found = path if isinstance(path, str) else path()
         if found is not None:
             self._missing_since, self._absences = None, 0
         elif self._path:
@@ -258,24 +249,24 @@ class Reflector(Generic[V]):
                 raise ApiServerUnavailable(f"the API server has no {self._resource.plural} now")
         return found
 
-    async def _load(self) -> str:
+    def _load(self) -> str:
         """Store a list in the cache; return its version."""
         self._writer.begin_list()
         version = ""
-        async for page in self._pages(self._resource.page_size):
-            version = await self._store_page(page)
+        for page in self._pages(self._resource.page_size):
+            version = self._store_page(page)
             # The next page is not read while this one is in memory: many lists are read at once.
             del page
         for number, _ in enumerate(self._writer.finish_list(), 1):
             if number % _VALUES_PER_TURN == 0:
-                await self._source.yield_cpu()
+                self._source.yield_cpu()
         return version
 
-    async def _store_page(self, page: Page) -> str:
+    def _store_page(self, page: Page) -> str:
         """Store the objects of a page; return the version of its list."""
         for number, item in enumerate(page.items or (), 1):
             if number % _VALUES_PER_TURN == 0:
-                await self._source.yield_cpu()
+                self._source.yield_cpu()
             self._store_listed(item)
         version = page.metadata.resource_version
         if not version:
@@ -289,26 +280,26 @@ class Reflector(Generic[V]):
             message = "an object of the API server has no name"
             raise ApiServerUnavailable(message, detail=str(error)[:500]) from error
 
-    async def _pages(self, page_size: int) -> AsyncGenerator[Page, None]:
+    def _pages(self, page_size: int) -> Generator[Page, None, None]:
         pager = Pager(page_size, self._resource.query)
         while (query := pager.next_query()) is not None:
             try:
-                page = pager.read(await self._source.get_page(self._path, query))
+                page = pager.read(self._source.get_page(self._path, query))
             except PageTooLarge as error:
                 pager.shrink(error)
             else:
                 yield page
                 del page
 
-    async def _require_reached(self, version: str) -> None:
+    def _require_reached(self, version: str) -> None:
         """Raise `Expired` if the API server has not reached a version that it had before.
 
         It goes back if etcd is restored from a backup, or a virtual machine from a snapshot. A
         watch from a later version than the present one brings no event and no error (seen with
         kube-apiserver 1.37). Versions can be compared as numbers (KEP-5504).
         """
-        async with aclosing(self._pages(page_size=1)) as pages:
-            present = (await anext(pages)).metadata.resource_version or ""
+        with closing(self._pages(page_size=1)) as pages:
+            present = (next(pages)).metadata.resource_version or ""
         if (len(present), present) < (len(version), version):
             fields = {"version": version, "present": present, "alarm": True}
             _logger.warning(
@@ -316,7 +307,7 @@ class Reflector(Generic[V]):
             )
             raise Expired
 
-    async def _watch(self, version: str) -> None:
+    def _watch(self, version: str) -> None:
         """Apply events until the server ends the watch."""
         seconds = int(_WATCH_SECONDS * random.uniform(0.8, 1.0))  # noqa: S311 # spreads load
         query = {
@@ -327,8 +318,8 @@ class Reflector(Generic[V]):
         }
         started = time.monotonic()
         is_silent = True
-        async with aclosing(self._source.watch(self._path, query)) as lines:
-            async for line in lines:
+        with closing(self._source.watch(self._path, query)) as lines:
+            for line in lines:
                 if line:
                     self._version = self._apply_event(line)
                     self._failures = 0

@@ -1,6 +1,7 @@
 """Checks of one Cluster: opt-in, certificate authority, connection, and rights in its cluster."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -18,9 +19,18 @@ from signer.inventory.cluster_api.cluster_secret import (
     authority_secret_name,
     require_label_and_type,
 )
+from signer.inventory.ended_certificates import POLICY_NAMES
 from signer.issue.authority import parse_authority
 from signer.kube.access_review import read_access_review
-from signer.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, CSRS, NODES, Resource
+from signer.kube.resources import (
+    ADMISSION_POLICIES,
+    ADMISSION_POLICY_BINDINGS,
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    CSRS,
+    NODES,
+    Resource,
+)
 from signer.kube.secrets import Secret
 from signer.kube.transport.client import ApiClient
 from signer.kube.transport.kubeconfig import Connection
@@ -44,6 +54,9 @@ _REVIEWS: Final = Resource(
 _SOON: Final = timedelta(days=30)
 _AUTHORITY: Final = "certificate authority"
 _AUTOMATIC_APPROVAL: Final = "automatic approval"
+_ATTESTED_NODES: Final = "attested nodes"
+_MAX_NAMED: Final = 10
+"""Nodes that a finding names."""
 PERMISSIONS: Final = (
     ("list", CSRS, ""),
     ("watch", CSRS, ""),
@@ -54,6 +67,12 @@ PERMISSIONS: Final = (
     ("list", CLUSTER_ROLE_BINDINGS, ""),
 )
 """Verb, resource and subresource that the signer's kubeconfig must allow."""
+NAMED_PERMISSIONS: Final = tuple(
+    (verb, resource, POLICY_NAMES[0])
+    for resource in (ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS)
+    for verb in ("get", "create", "patch", "delete")
+)
+"""Verb, resource and name of the same kubeconfig."""
 
 
 def check_opt_in(
@@ -112,11 +131,17 @@ def _authority_expiry(secret: Secret | None, cluster: str) -> datetime:
     return parse_authority(secret.data).certificate.not_valid_after_utc
 
 
-def read_workload_findings(client: ApiClient, cluster: ClusterObject) -> list[Finding]:
-    """Return the findings of a workload cluster that answers. Raises `AttestationError`."""
+def read_workload_findings(
+    client: ApiClient, cluster: ClusterObject, attested: AbstractSet[str]
+) -> list[Finding]:
+    """Return the findings of a workload cluster that answers. Raises `AttestationError`.
+
+    `attested` has the names of the nodes whose client certificates say for which key they are.
+    """
     return [
         DoctorCheck("connection", str(cluster.key)).ok(),
         _check_permissions(client, cluster),
+        _check_attested_nodes(client, cluster, attested),
         *_check_bindings(client, cluster),
     ]
 
@@ -147,7 +172,7 @@ def without_attestation(findings: Iterable[Finding]) -> Iterator[Finding]:
     Its nodes get their client certificates from kube-controller-manager: by automatic approval, and
     without the signer's use of the certificate authority.
     """
-    omitted = {_AUTHORITY, _AUTOMATIC_APPROVAL}
+    omitted = {_AUTHORITY, _AUTOMATIC_APPROVAL, _ATTESTED_NODES}
     yield from (finding for finding in findings if finding.check not in omitted)
 
 
@@ -162,11 +187,29 @@ def _is_near_miss(annotation: str) -> bool:
 
 def missing_permissions(client: ApiClient) -> list[str]:
     """Return what the signer needs and the client's user may not do. Raises `AttestationError`."""
-    return [
+    missing = [
         f"{verb} {resource.plural}" + (f"/{subresource}" if subresource else "")
         for verb, resource, subresource in PERMISSIONS
-        if not _may(client, verb, resource, subresource)
+        if not _may(client, verb, resource, subresource=subresource)
     ]
+    named = (each for each in NAMED_PERMISSIONS if not _may(client, *each[:2], name=each[2]))
+    return missing + [f"{verb} {resource.plural} {name}" for verb, resource, name in named]
+
+
+def _check_attested_nodes(
+    client: ApiClient, cluster: ClusterObject, attested: AbstractSet[str]
+) -> Finding:
+    """Say which nodes attested-nodes-policy.yaml would refuse; it is optional, so all is well."""
+    check = DoctorCheck(_ATTESTED_NODES, str(cluster.key))
+    names = {body["metadata"]["name"] for body in list_workload(client, NODES)}
+    refused = sorted(names - attested)
+    if not refused:
+        return check.ok()
+    more = f" and {len(refused) - _MAX_NAMED} more" if len(refused) > _MAX_NAMED else ""
+    return check.ok(
+        "attested-nodes-policy.yaml would refuse the writes of"
+        f" {', '.join(refused[:_MAX_NAMED])}{more}"
+    )
 
 
 def _check_permissions(client: ApiClient, cluster: ClusterObject) -> Finding:
@@ -176,10 +219,9 @@ def _check_permissions(client: ApiClient, cluster: ClusterObject) -> Finding:
     return check.permissions(missing, step)
 
 
-def _may(client: ApiClient, verb: str, resource: Resource, subresource: str) -> bool:
+def _may(client: ApiClient, verb: str, resource: Resource, **named: str) -> bool:
     attributes = {"verb": verb, "group": resource.group, "resource": resource.plural}
-    attributes["subresource"] = subresource
-    body = _REVIEWS.manifest(spec={"resourceAttributes": attributes})
+    body = _REVIEWS.manifest(spec={"resourceAttributes": attributes | named})
     return client.create(_REVIEWS.collection_path(), body).read(read_access_review)
 
 

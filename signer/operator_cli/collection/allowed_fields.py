@@ -94,6 +94,9 @@ ATTESTED_NODE: Final[Fields] = {
         "policy": NAME,
         "basis": WORD,
         "bootState": WORD,
+        "term": is_number,
+        "since": TIME,
+        "othersEndAt": TIME,
     },
 }
 ENDORSEMENT_KEY: Final[Fields] = {
@@ -101,6 +104,8 @@ ENDORSEMENT_KEY: Final[Fields] = {
         "registeredFor": [{"clusterNamespace": NAME, "clusterName": NAME, "nodeName": NAME}],
         "releasedFrom": [{"clusterNamespace": NAME, "clusterName": NAME}],
         "banned": {"since": TIME},
+        "banLifted": {"at": TIME, "certificatesToo": is_number},
+        "term": is_number,
         "heldBy": {
             "clusterNamespace": NAME,
             "clusterName": NAME,
@@ -143,7 +148,6 @@ POLICY: Final[Fields] = {
         "nameReuse": WORD,
         "renewals": {
             "unknownCredential": WORD,
-            "publishCredentials": is_number,
             "taintUnattested": is_number,
         },
         "autoApproveBindings": WORD,

@@ -63,7 +63,8 @@ def _check_clusters(session: Session, snapshot: Snapshot, signer: SignerState) -
     def read(client: ApiClient, cluster: ClusterObject) -> list[Finding]:
         connection = client.endpoint.connection
         expiry = check_kubeconfig_expiry(connection, cluster, session.now)
-        return [*read_workload_findings(client, cluster), expiry]
+        attested = {n.node_name for n in snapshot.nodes if n.cluster == cluster.key and n.term}
+        return [*read_workload_findings(client, cluster, attested), expiry]
 
     by_cluster = {c.key: r for c, r in for_each_workload(session, snapshot.opted_in(), read)}
     policies = PolicySet(accepted=()) if signer.reads_only_files else _policies(session)

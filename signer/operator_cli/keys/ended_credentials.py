@@ -1,93 +1,104 @@
-"""The certificates of a banned key: until when they are valid, and how `--now` ends them.
+"""The certificates of a banned key: until when they are valid, and how `--now` awaits their end.
 
-Only the signer writes the credential list of a workload cluster. It does so within seconds after a
-ban, if the policy of the Cluster has `renewals.publishCredentials`.
+Only the signer writes the list of ended certificates of a workload cluster. It does so within
+seconds after a ban.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection
 from datetime import datetime
 from functools import partial
-from http import HTTPStatus
 from typing import Final
 
 from common.errors import AttestationError
-from common.names import CREDENTIAL_POLICY
-from signer.claims.credential_entry import CredentialEntry
+from common.node_identity import KEY_DIGITS
+from signer.claims.ended_entry import EndedEntry
 from signer.inventory.cluster_api.cluster import ClusterObject
-from signer.inventory.credential_list import CredentialListClient
-from signer.inventory.custom_resources.claim_objects import read_attested_node
+from signer.inventory.custom_resources.claim_objects import (
+    read_attested_node,
+    read_endorsement_key,
+)
+from signer.inventory.ended_certificates import POLICY_NAMES, EndedCertificatesClient
 from signer.inventory.kinds import ATTESTED_NODES
 from signer.kube.resources import ADMISSION_POLICY_BINDINGS
 from signer.kube.transport.client import ApiClient
 from signer.model import AttestedNodeObject, ClusterKey, attested_node_name
 from signer.operator_cli.errors import EXIT_OK, EXIT_UNDECIDED, CommandError
-from signer.operator_cli.keys.endorsement_key_objects import KeyBody, holder_of
+from signer.operator_cli.keys.endorsement_key_objects import KeyBody, holder_of, read_key_body
 from signer.operator_cli.output import age, time_text
 from signer.operator_cli.session import Session
 from signer.operator_cli.workloads.workload_reader import READ_SECONDS, for_each_workload
 
-_BINDING: Final = ADMISSION_POLICY_BINDINGS.object_path(CREDENTIAL_POLICY)
+NodeName = tuple[ClusterKey, str]
 _WAIT_SECONDS: Final = 90.0
 """The signer writes the list within seconds, and at the latest after its round of a minute."""
 _POLL_SECONDS: Final = 1.0
-_APPLY: Final = "apply packaging/signer/credential-policy.yaml in the workload cluster"
+_EFFECT_SECONDS: Final = 2.0
+"""Each API server of the cluster takes a change of a policy within a second."""
 
 
-def describe_certificate(session: Session, body: KeyBody) -> str:
-    """Return, as a sentence, until when the certificate of a key's node is valid.
+def describe_certificate(session: Session, body: KeyBody, node: NodeName | None) -> str:
+    """Return, as a sentence, until when the certificate of a banned key's node is valid.
 
-    The time is what the AttestedNode says. A user who may not read it gets no time.
+    The time is what the AttestedNode says. A user who may not read it gets no time. `node` is what
+    the operator named.
     """
     holder = holder_of(body)
-    if holder is None:
-        return "No node holds the key, so there is no certificate that stays valid."
-    cluster = ClusterKey(namespace=holder["clusterNamespace"], name=holder["clusterName"])
-    end = _certificate_end(session, cluster, holder["nodeName"], body["metadata"]["name"])
+    if holder is None and node is None:
+        return (
+            "No node is recorded for the key, so the ban ends no certificate: name its node with"
+            " --node NAMESPACE/CLUSTER/NODE if there is one."
+        )
+    name = node[1] if holder is None and node is not None else (holder or {})["nodeName"]
+    claim = find_claim(session, body)
+    end: datetime | None = None if claim is None else claim.not_after
     until = "until it expires"
     if end is not None:
         if end <= session.now:
-            return f"The last certificate of node {holder['nodeName']} expired {time_text(end)}."
+            return f"The last certificate of node {name} expired {time_text(end)}."
         until = f"until {time_text(end)} (for {age(time_text(session.now), end)})"
-    how = "--now ends it for writes"
-    if session.arguments.now:
-        how = "for writes it ends as soon as the signer has noticed the ban"
-    return f"The present certificate of node {holder['nodeName']} stays valid {until}; {how}."
+    return (
+        f"For writes, the certificates of node {name} end within seconds; for reads, the present"
+        f" one stays valid {until}."
+    )
 
 
-def warn_if_certificates_stay(session: Session, key_name: str) -> None:
-    """Warn, before anything is changed, of each Cluster in which `--now` ends no certificate.
-
-    Raises `CommandError` if the nodes cannot be read.
-    """
-    clusters, _, _ = _holding(session, key_name)
-    for cluster, result in for_each_workload(session, clusters, _problem_of_policy):
-        if result:
-            session.warn(f"Cluster {cluster.key}: --now will not end certificates: {result}")
+def find_claim(session: Session, body: KeyBody) -> AttestedNodeObject | None:
+    """Return the AttestedNode of the node that holds a key, `None` if the user cannot read it."""
+    holder = holder_of(body)
+    if holder is None:
+        return None
+    cluster = ClusterKey(namespace=holder["clusterNamespace"], name=holder["clusterName"])
+    name = attested_node_name(cluster, holder["nodeName"])
+    try:
+        response = session.api.find(ATTESTED_NODES.object_path(name, cluster.namespace))
+        node = None if response is None else response.read(read_attested_node)
+    except (CommandError, AttestationError):
+        return None
+    named = body["metadata"]["name"]
+    return node if node is not None and node.endorsement_key == named else None
 
 
 def await_end_of_credentials(session: Session, key_name: str) -> int:
-    """Wait for the node that holds the key; return the exit status.
+    """Wait until the nodes of a banned key cannot write; return the exit status.
 
-    Raises `CommandError` if the nodes cannot be read.
+    Raises `CommandError` if the key or the Clusters cannot be read.
     """
-    clusters, nodes, others = _holding(session, key_name)
+    key = read_endorsement_key(read_key_body(session.api, key_name) or {})
+    held = None if key.held_by is None else (key.held_by.cluster, key.held_by.node_name)
+    names = {name for name in (held, key.ban.node) if name is not None}
+    clusters = [c for c in session.snapshot().clusters if any(c.key == each for each, _ in names)]
     # The deadline of the client is for more than the wait for the list.
     seconds = READ_SECONDS + _WAIT_SECONDS
     results = for_each_workload(
-        session, clusters, partial(_await_in_cluster, nodes), seconds=seconds
+        session, clusters, partial(_await_in_cluster, key_name, names), seconds=seconds
     )
-    if others:
-        session.warn(
-            f"{others} AttestedNodes name the key and do not hold it: the"
-            " command does not wait for their nodes (`nodes` shows them as ClaimIncomplete)"
-        )
-    if not nodes:
-        session.stdout.write("no AttestedNode shows a node that holds this key\n")
-    problems = {node.cluster: "the Cluster does not exist" for node in nodes}
+    if not names:
+        session.stdout.write("no node is recorded for this key: no certificate has ended\n")
+    problems = {cluster: "the Cluster does not exist" for cluster, _ in names}
     problems |= {cluster.key: str(result) for cluster, result in results}
-    for key, problem in problems.items():
-        place = f"Cluster {key}"
+    for cluster, problem in problems.items():
+        place = f"Cluster {cluster}"
         if problem:
             session.warn(f"{place}: certificates of the node did not end: {problem}")
         else:
@@ -95,67 +106,32 @@ def await_end_of_credentials(session: Session, key_name: str) -> int:
     return EXIT_UNDECIDED if any(problems.values()) else EXIT_OK
 
 
-def _holding(
-    session: Session, key_name: str
-) -> tuple[Sequence[ClusterObject], Sequence[AttestedNodeObject], int]:
-    """Return the nodes that hold a key with their Clusters, and how many others name the key."""
-    snapshot = session.snapshot()
-    naming = [node for node in snapshot.nodes if node.endorsement_key == key_name]
-    nodes = [node for node in naming if snapshot.holds_key(node)]
-    clusters = [c for c in snapshot.clusters if any(n.cluster == c.key for n in nodes)]
-    return clusters, nodes, len(naming) - len(nodes)
-
-
-def _certificate_end(
-    session: Session, cluster: ClusterKey, node_name: str, key_name: str
-) -> datetime | None:
-    """Return when the certificate of a node expires; `None` if that is not recorded."""
-    name = attested_node_name(cluster, node_name)
-    try:
-        response = session.api.find(ATTESTED_NODES.object_path(name, cluster.namespace))
-        node = None if response is None else response.read(read_attested_node)
-    except (CommandError, AttestationError):
-        return None
-    return node.not_after if node is not None and node.endorsement_key == key_name else None
-
-
-def _problem_of_policy(client: ApiClient, _: ClusterObject) -> str:
-    """Return why the admission policy is not in force; empty if it is."""
-    if client.get(_BINDING, accepted=(200, 403, 404)).status != HTTPStatus.OK:
-        # Without the file, the signer's kubeconfig may not read the binding.
-        return f"the admission policy is not installed: {_APPLY}"
-    return ""
-
-
 def _await_in_cluster(
-    nodes: Sequence[AttestedNodeObject], client: ApiClient, cluster: ClusterObject
+    key_name: str, names: Collection[NodeName], client: ApiClient, cluster: ClusterObject
 ) -> str:
     """Return why the certificates did not end; empty if they did. Raises `AttestationError`."""
-    problem = _problem_of_policy(client, cluster)
-    if problem:
-        return problem
-    waiting = [node for node in nodes if node.cluster == cluster.key]
-    credentials = CredentialListClient(client)
+    waiting = [name for key, name in names if key == cluster.key]
+    ended = EndedCertificatesClient(client)
     deadline = time.monotonic() + _WAIT_SECONDS
     while time.monotonic() < deadline:
-        listed = credentials.read()
-        if listed is None:
-            return f"the ConfigMap of the admission policy does not exist: {_APPLY}"
-        waiting = [node for node in waiting if not _has_ended(node, listed.entry(node.node_name))]
-        if not waiting:
+        listed = ended.read()
+        waiting = [name for name in waiting if not _has_ended(key_name, listed.entry(name))]
+        if not waiting and _are_in_force(client, POLICY_NAMES[: len(listed.parts)]):
+            time.sleep(_EFFECT_SECONDS)
             return ""
         time.sleep(_POLL_SECONDS)
     return (
-        f"the signer has not written the list within {_WAIT_SECONDS:.0f} s: it must run, and the"
-        " policy of the Cluster must have renewals.publishCredentials: true"
+        f"the signer has not listed them within {_WAIT_SECONDS:.0f} s: it must run, serve the"
+        " Cluster and have the rights of workload-rbac.yaml there"
     )
 
 
-def _has_ended(node: AttestedNodeObject, entry: CredentialEntry | None) -> bool:
-    """Return whether the list has none of the node's certificates; absence restricts nothing.
+def _has_ended(key_name: str, entry: EndedEntry | None) -> bool:
+    """Return whether no certificate of a key may write; absence restricts nothing."""
+    return entry is not None and (entry.is_ban or entry.key != key_name[:KEY_DIGITS])
 
-    A node that has attested with another TPM meanwhile has an entry with other certificates.
-    """
-    if entry is None or not entry.ids:
-        return entry is not None
-    return bool(node.credential_ids) and not any(map(entry.names, node.credential_ids))
+
+def _are_in_force(client: ApiClient, names: Collection[str]) -> bool:
+    """Return whether each policy has its binding, without which it does nothing."""
+    paths = (ADMISSION_POLICY_BINDINGS.object_path(name) for name in names)
+    return all(client.find(path) is not None for path in paths)

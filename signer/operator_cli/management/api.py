@@ -301,5 +301,5 @@ def _message(content: bytes) -> str:
     """Return the message of a Status object, or the start of any other answer."""
     try:
         return str(json.loads(content)["message"])[:500]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return content[:200].decode(errors="replace")

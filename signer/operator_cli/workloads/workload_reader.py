@@ -199,7 +199,7 @@ def _describe(error: AttestationError) -> str:
         detail, _, content = detail.partition(": ")
         try:
             answer = json.loads(content)
-        except ValueError:
+        except (ValueError, RecursionError):
             answer = None
         if isinstance(answer, dict) and answer.get("message"):
             detail += f": {answer['message']}"

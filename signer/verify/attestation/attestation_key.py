@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from common.public_keys import InvalidKey, PublicKey, public_key_from_area
+from common.public_keys import (
+    InvalidKey,
+    PublicKey,
+    public_key_from_area,
+    public_key_pem,
+    spki,
+)
+from common.requests.binding import sha256
 from common.tpm.constants import (
     HASHES,
     TPM_ALG_ECDSA,
@@ -53,10 +60,20 @@ class AttestationKey:
 
     public_key: PublicKey
     scheme: Scheme
-    name: bytes
+    tpm_name: bytes
     """The TPM's Name of the public area that holds this key."""
     has_policy: bool = False
     """Whether it has an authorization policy, so that it is not of our template."""
+
+    @property
+    def name(self) -> str:
+        """Name of its EndorsementKey object, which it has where the key itself is trusted (E2)."""
+        return sha256(spki(self.public_key)).hex()
+
+    @property
+    def pem(self) -> str:
+        """The public key as PEM, as `EndorsementKey` objects hold it."""
+        return public_key_pem(self.public_key)
 
 
 @lru_cache(maxsize=1024)
@@ -88,9 +105,12 @@ def verify_attestation_key(
         reject_weak_key(key)
     except (InvalidKey, WeakKey) as error:
         raise AttestationKeyWeak(f"attestation key: {error}") from None
-    name = object_name(public.name_alg, tpm2b_public[_SIZE:])
-    has_policy = bool(public.auth_policy)
-    return AttestationKey(public_key=key, scheme=scheme, name=name, has_policy=has_policy)
+    return AttestationKey(
+        public_key=key,
+        scheme=scheme,
+        tpm_name=object_name(public.name_alg, tpm2b_public[_SIZE:]),
+        has_policy=bool(public.auth_policy),
+    )
 
 
 def _require_template(public: PublicArea, *, allow_policy: bool) -> None:

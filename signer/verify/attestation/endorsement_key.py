@@ -1,17 +1,21 @@
 """The endorsement key (E1): a TCG template created it, and it is strong.
 
-A key of a template can only decrypt, under a policy of the TCG, and only inside a TPM. So a secret
-that it decrypts was decrypted in the endorsement hierarchy of a TPM. Whose TPM that is, is decided
-in endorsement_trust.py. Source: TCG EK Credential Profile 2.x, annex B; docs/protocol.md sections
-4 and 5.
+In a TPM, a key of a template can only decrypt, and only under a policy of the TCG. That the key is
+in a TPM is not shown here. Nor is it the only one: a TPM makes another key of the same template for
+each `unique`, and in each hierarchy. Which key is trusted is decided in endorsement_trust.py.
+Source: TCG EK Credential Profile 2.x, annex B; docs/protocol.md sections 4 and 5.
 """
 
 from dataclasses import dataclass
 from functools import lru_cache
 
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
-from common.public_keys import InvalidKey, PublicKey, public_key_from_area, spki
+from common.public_keys import (
+    InvalidKey,
+    PublicKey,
+    public_key_from_area,
+    public_key_pem,
+    spki,
+)
 from common.requests.binding import sha256
 from common.tpm.endorsement_templates import find_template
 from common.tpm.public import PublicArea
@@ -38,9 +42,7 @@ class EndorsementKey:
     @property
     def pem(self) -> str:
         """The public key as PEM, as `EndorsementKey` objects hold it."""
-        return self.public_key.public_bytes(
-            Encoding.PEM, PublicFormat.SubjectPublicKeyInfo
-        ).decode()
+        return public_key_pem(self.public_key)
 
 
 @lru_cache(maxsize=1024)

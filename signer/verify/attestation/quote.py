@@ -68,7 +68,7 @@ def _require_qualified_name(qualified_signer: bytes, key: AttestationKey) -> Non
 
     The digest is over the Names of the key's parents, which the signer does not know.
     """
-    name_alg, size = key.name[:2], len(key.name)
+    name_alg, size = key.tpm_name[:2], len(key.tpm_name)
     if qualified_signer[:2] != name_alg or len(qualified_signer) != size:
         raise QuoteMalformed("qualifiedSigner must be a Name of the attestation key's nameAlg")
 

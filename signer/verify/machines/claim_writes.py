@@ -4,11 +4,14 @@ Replicas and clusters write claims concurrently, so every step is a create, or a
 resourceVersion that was read. Source: docs/protocol.md sections 2, 5.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Final
 
-from signer.claims.credential_entry import CredentialEntry
+from common.node_identity import attested_group
+from signer.claims.ended_entry import EndedEntry, NameTerm, next_term
+from signer.claims.node_problem import renewal_deadline
 from signer.errors import (
     AttestedNodeUnreadable,
     ClaimConflict,
@@ -36,11 +39,22 @@ from signer.verify.machines.claims import (
 )
 from signer.verify.requests.credentials import credential_ids_after_issue, verify_known_credential
 
-_SECOND: Final = timedelta(seconds=1)
-"""Precision of times in Kubernetes objects."""
-_LAST_TIME: Final = datetime.max.replace(tzinfo=UTC) - _SECOND
 _MAX_ATTEMPTS: Final = 5
 """One of the racing replicas wins each attempt, so more conflicts than this are an outage."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WithheldCertificate:
+    """A signed certificate that must not leave the signer before the claims name it."""
+
+    pem: bytes
+    credential_id: str
+    """Empty for a serving certificate, with which no node authenticates."""
+    not_after: datetime
+
+
+Sign = Callable[[str], WithheldCertificate]
+"""Signs the certificate; one for clients is in this group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,23 +62,27 @@ class ClaimRequest:
     """A claim to write."""
 
     public_key_pem: str
+    key_names: frozenset[str]
+    """The EndorsementKeys of all keys of the TPM; `node.endorsement_key` is the trusted one."""
     holder: KeyHolder
     node: AttestedNodeObject
-    """`resource_version` and `credential_ids` are empty and unused."""
+    """What it says about certificates is empty and unused."""
     requester_credential: str
     """ID of the certificate with which the node filed its request; empty if there is none."""
-    issued_credential: str
-    """ID of the client certificate that waits for the claims; empty for a serving certificate."""
-    entry: CredentialEntry | None
-    """The entry of the node in the credential list; `None` where there is none."""
+    sign: Sign
+    """Called once the checks have passed."""
+    entry: EndedEntry | None
+    """What the workload cluster requires of writes in the name of the node; `None` for nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenClaim:
     """What the claims of a node say now; only `write_claims` creates one."""
 
+    key: EndorsementKeyObject
     node: AttestedNodeObject
     """It names the client certificates that the node may have, with the one that waits."""
+    certificate: WithheldCertificate
     alarms: tuple[RequesterCredentialUnknown, ...]
     """What K4 found and the policy does not deny."""
 
@@ -121,22 +139,13 @@ def remove_credential(
             kept = tuple(known_id for known_id in known if known_id != credential_id)
             if node is None or kept == known or not kept:
                 return
-            changed = replace(node, credential_ids=kept, last_attested=_next_time(node))
-            claims.replace_attested_node(node, changed)
+            claims.replace_attested_node(node, replace(node, credential_ids=kept))
         except AttestedNodeUnreadable:
             return  # it names no certificate
         except ClaimConflict:
             continue
         return
     raise ClaimConflict("others write the same claim at the same time")
-
-
-def _next_time(node: AttestedNodeObject) -> datetime:
-    """Return the least `lastAttested` of a claim with other certificates than this one.
-
-    Such a claim is newer, also if the clocks of two replicas differ.
-    """
-    return min(node.last_attested, _LAST_TIME) + _SECOND
 
 
 _Read = tuple[EndorsementKeyObject | None, AttestedNodeObject | None]
@@ -183,19 +192,25 @@ class _Attempt:
     ) -> WrittenClaim:
         """Make every check before the first write: a refused request changes no claim."""
         holder = self.request.holder
+        for name in sorted(self.request.key_names - {self.request.node.endorsement_key}):
+            # From the caches: it is not claimed, so that no write could prove what was read.
+            self._require_free(self.inventory.endorsement_key(name))
         self._require_key(key)  # (K1)
         alarm = self._find_unknown_credential(node)  # (K4)
         if alarm is not None and self._denies_unknown_credential(node):
             raise alarm
         self._require_name(node)  # (K2)
+        next_name = self._next_term(key, node)
+        group = attested_group(self.request.node.endorsement_key, next_name.term)
+        certificate = self.request.sign(group)
         held = self._take_key(key)
-        written = self._take_name(node)
+        written = self._take_name(node, certificate, next_name)
         # K3: otherwise a replica that read an older state could still take the key. Needed even if
         # the claim was complete: the replica that completed it may have crashed before its own K3.
         # It also fails if the key was banned, released or taken since it was read.
-        self.claims.set_key_holder(held, holder, self.now)
+        confirmed = self.claims.set_key_holder(held, holder, self.now)
         alarms = () if alarm is None else (alarm,)
-        return WrittenClaim(node=written, alarms=alarms)
+        return WrittenClaim(key=confirmed, node=written, certificate=certificate, alarms=alarms)
 
     def _find_unknown_credential(
         self, node: AttestedNodeObject | None
@@ -205,7 +220,7 @@ class _Attempt:
         The state of `node` is proved: K2 writes it under its resourceVersion, or creates it.
         """
         try:
-            verify_known_credential(self.request.requester_credential, node, self.request.entry)
+            verify_known_credential(self.request.requester_credential, node)
         except RequesterCredentialUnknown as error:
             return error
         return None
@@ -219,17 +234,20 @@ class _Attempt:
 
     def _require_key(self, key: EndorsementKeyObject | None) -> None:
         """K1: require that the node has the key, or may take it."""
+        self._require_free(key)
+        held_by = None if key is None else key.held_by
+        if held_by is None or not is_same_holder(held_by, self.request.holder):
+            self._require_no_other_node(key, held_by)
+
+    def _require_free(self, key: EndorsementKeyObject | None) -> None:
+        """Require that a key is usable here, and that no other living node holds it."""
         holder = self.request.holder
-        held_by = None
-        if key is not None:
-            require_usable(key, holder.cluster, holder.provider_id)
-            held_by = key.held_by
-            if held_by is not None and is_same_holder(held_by, holder):
-                return
-            if held_by is not None:
-                state = self._holder_state(key, held_by)
-                require_key_free(held_by, state, holder, EndorsementKeyInUse)
-        self._require_no_other_node(key, held_by)
+        if key is None:
+            return
+        require_usable(key, holder.cluster, holder.provider_id)
+        if key.held_by is not None and not is_same_holder(key.held_by, holder):
+            state = self._holder_state(key, key.held_by)
+            require_key_free(key.held_by, state, holder, EndorsementKeyInUse)
 
     def _holder_state(self, key: EndorsementKeyObject, held_by: KeyHolder) -> MachineState:
         """Return the state of the Machine of the node that holds a key."""
@@ -281,9 +299,22 @@ class _Attempt:
 
     def _require_name(self, node: AttestedNodeObject | None) -> None:
         """K2: require that no other key has the node name, or that the name may be taken."""
-        if node is not None and node.endorsement_key != self.request.node.endorsement_key:
+        if node is not None and node.endorsement_key not in self.request.key_names:
             other = self.claims.endorsement_key(node.endorsement_key)
             require_name_free(other, self._state(other, node), self.request.holder)
+
+    def _next_term(
+        self, key: EndorsementKeyObject | None, node: AttestedNodeObject | None
+    ) -> NameTerm:
+        """K2: return the term of a client certificate. Raises `BanNotRecorded` and others."""
+        return next_term(
+            self.request.node.endorsement_key,
+            key,
+            node,
+            self.request.entry,
+            lifetime=self.policy.certificate.lifetime,
+            now=self.now,
+        )
 
     def _take_key(self, key: EndorsementKeyObject | None) -> EndorsementKeyObject:
         """K1: create the key, confirm it, or take it from a claim that is not live."""
@@ -296,25 +327,33 @@ class _Attempt:
             return key
         return self.claims.set_key_holder(key, holder, self.now)
 
-    def _take_name(self, node: AttestedNodeObject | None) -> AttestedNodeObject:
-        """K2: create, confirm or take over the AttestedNode; write `notAfter` and credentials."""
+    def _take_name(
+        self, node: AttestedNodeObject | None, certificate: WithheldCertificate, name: NameTerm
+    ) -> AttestedNodeObject:
+        """K2: create, confirm or take over the AttestedNode; write what it says of certificates."""
         request = self.request
         credential_ids = credential_ids_after_issue(
             node,
             request.node.endorsement_key,
             presented=request.requester_credential,
-            issued=request.issued_credential,
-            entry=request.entry,
+            issued=certificate.credential_id,
         )
-        requested = replace(request.node, credential_ids=credential_ids)
-        if not request.issued_credential:
+        requested = replace(
+            request.node,
+            credential_ids=credential_ids,
+            not_after=certificate.not_after,
+            renewal_deadline=renewal_deadline(self.now, certificate.not_after),
+            term=name.term,
+            since=name.since,
+            others_end_at=name.others_end_at,
+        )
+        if not certificate.credential_id:
             # A serving certificate renews no client certificate.
             requested = _with_renewal_of(node, requested)
         if node is None:
             return self.claims.create_attested_node(requested)
-        is_same = credential_ids == node.credential_ids
-        earliest = node.last_attested if is_same else _next_time(node)
-        requested = replace(requested, last_attested=max(requested.last_attested, earliest))
+        latest = max(requested.last_attested, node.last_attested)
+        requested = replace(requested, last_attested=latest)
         if node.endorsement_key == requested.endorsement_key:
             # An earlier certificate, perhaps the serving one, may expire later than this one.
             requested = replace(requested, not_after=max(requested.not_after, node.not_after))
@@ -361,6 +400,12 @@ def _with_renewal_of(
 ) -> AttestedNodeObject:
     """Return a claim that says of the client certificate what the earlier claim of the TPM says."""
     if earlier is None or earlier.endorsement_key != node.endorsement_key:
-        return replace(node, renewal_deadline=None)
-    deadline, refusal = earlier.renewal_deadline, earlier.last_refusal
-    return replace(node, renewal_deadline=deadline, last_refusal=refusal)
+        return replace(node, renewal_deadline=None, term=0)
+    return replace(
+        node,
+        renewal_deadline=earlier.renewal_deadline,
+        last_refusal=earlier.last_refusal,
+        term=earlier.term,
+        since=earlier.since,
+        others_end_at=earlier.others_end_at,
+    )

@@ -66,12 +66,12 @@ def is_claim_of_former(node: AttestedNodeObject, name: str, uid: str) -> bool:
 
 
 def verify_no_conflicting_claim(
-    key_name: str, requested: KeyHolder, machine: Machine, inventory: Inventory
+    key_names: frozenset[str], requested: KeyHolder, machine: Machine, inventory: Inventory
 ) -> None:
-    """E3: verify that the key is usable here and that no claim in this Cluster conflicts.
+    """E3: verify that the TPM is usable here and that no claim in this Cluster conflicts.
 
-    `machine` is the requester's. Only K1 compares with claims in other Clusters: an offer must not
-    reveal them.
+    `key_names` are those of its keys, and `machine` is the requester's. Only K1 compares with
+    claims in other Clusters: an offer must not reveal them.
 
     Raises:
         EndorsementKeyBanned, EndorsementKeyReleased: denied.
@@ -79,25 +79,34 @@ def verify_no_conflicting_claim(
         EndorsementKeyHolderDeleting, EndorsementKeyRegistrationConflict, NodeNameReserved: wait.
 
     """
-    key = inventory.endorsement_key(key_name)
-    if key is not None:
+    keys = [key for name in sorted(key_names) if (key := inventory.endorsement_key(name))]
+    for key in keys:
         require_usable(key, requested.cluster, requested.provider_id)
-        held_by = key.held_by
-        if held_by is not None and held_by.cluster == requested.cluster:
-            node = inventory.attested_node(held_by.node_name)
-            if (
-                node is not None
-                and not is_same_holder(held_by, requested)
-                and is_complete_claim(key, node)
-                and not is_replaced_by(node, machine.provider_id, machine.name, machine.uid)
-            ):
-                state = _cached_state(inventory, node)
-                require_key_free(held_by, state, requested, EndorsementKeyInUseLocally)
+    for key in keys:
+        _require_free_here(key, requested, machine, inventory)
     node = inventory.attested_node(requested.node_name)
-    if node is not None and node.endorsement_key != key_name:
+    if node is not None and node.endorsement_key not in key_names:
         other = inventory.endorsement_key(node.endorsement_key)
         if is_complete_claim(other, node):
             require_name_free(other, _cached_state(inventory, node), requested)
+
+
+def _require_free_here(
+    key: EndorsementKeyObject, requested: KeyHolder, machine: Machine, inventory: Inventory
+) -> None:
+    """E3: require that no other node of this Cluster holds the key."""
+    held_by = key.held_by
+    if held_by is None or held_by.cluster != requested.cluster:
+        return
+    node = inventory.attested_node(held_by.node_name)
+    if (
+        node is not None
+        and not is_same_holder(held_by, requested)
+        and is_complete_claim(key, node)
+        and not is_replaced_by(node, machine.provider_id, machine.name, machine.uid)
+    ):
+        state = _cached_state(inventory, node)
+        require_key_free(held_by, state, requested, EndorsementKeyInUseLocally)
 
 
 def is_replaced_by(node: AttestedNodeObject, provider_id: str, name: str, uid: str) -> bool:

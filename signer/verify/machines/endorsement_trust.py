@@ -1,4 +1,4 @@
-"""Decides whether the endorsement key is trusted for this Machine, and on what basis (E2).
+"""Decides which key of the TPM is trusted for this Machine, and on what basis (E2).
 
 A record, which an operator writes, says which Machine has the key. If the key has no record and the
 policy names a platform, the answer of the platform counts as a record. So does a name of the
@@ -6,6 +6,11 @@ machine in the endorsement certificate, where the policy lists such names, and a
 the virtual machine, where a platform certifies the attestation key. Any other certificate says only
 that the TPM is genuine, and a first use says nothing. Without a record or a name, a key is accepted
 when it already has the claim, or when it makes the first claim under safe conditions.
+
+What is trusted is also what is claimed, banned, released and replaced. That is the endorsement key,
+except where a quote names the virtual machine: then the certified attestation key is trusted, and
+it vouches for as many endorsement keys as its TPM can make.
+
 Source: docs/protocol.md section 5, "E2, policies".
 """
 
@@ -13,6 +18,7 @@ from dataclasses import dataclass
 
 from common.evidence import TpmKeys
 from signer.errors import (
+    EndorsementCertificateUnnamed,
     EndorsementKeyMismatch,
     EndorsementKeyNotRegistered,
     EndorsementKeyRegistrationInvalid,
@@ -38,6 +44,7 @@ from signer.verify.requests.request import (
     Requester,
 )
 from signer.verify.x509.endorsement_certificate import verify_endorsement_certificate
+from signer.verify.x509.fields import CertificateFields
 from signer.verify.x509.machine_names import verify_machine_name
 
 
@@ -52,17 +59,32 @@ class PresentedKeys:
     """Values that the attestation key quoted (Q3); `None` on an offer, which has no quote yet."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trust:
+    """Which key the policy trusts for a Machine; only `verify_endorsement_trust` creates one."""
+
+    basis: TrustBasis
+    key: EndorsementKey | AttestationKey
+    """The trusted key. Its EndorsementKey object is claimed, banned and replaced."""
+    names: frozenset[str]
+    """The EndorsementKey objects of this key, and of other keys of the same TPM that are known.
+
+    A ban or a release of any one counts, and so does a claim that another node has by it.
+    """
+
+
 def verify_endorsement_trust(
     keys: PresentedKeys,
     verified: VerifiedMachine,
     requester: Requester,
     context: VerificationContext,
-) -> TrustBasis:
-    """Return the basis on which the policy trusts this key for this Machine.
+) -> Trust:
+    """Return which key the policy trusts for this Machine, and on what basis.
 
     Raises:
         EndorsementKeyMismatch: another key is registered, for the Machine or for the node name.
         EndorsementKeyNotRegistered: no key is registered, and the policy requires a record.
+        EndorsementCertificateUnnamed: the policy accepts only certificates that name the Machine.
         EndorsementKeyRegistrationInvalid: a record cannot be read, so it may name this key.
         PlatformUnavailable, PlatformQueryFailed, PlatformLocationNotAllowed, PlatformAnswerPending:
             the platform may know this key, and has not answered.
@@ -71,14 +93,15 @@ def verify_endorsement_trust(
 
     """
     inventory, rules, key = context.inventory, context.policy.endorsement_key, keys.endorsement
-    trust = rules.trust
-    _require_name_not_registered_to_others(key, verified, inventory)
+    trust, names = rules.trust, frozenset({key.name, keys.attestation.name})
+    _require_name_not_registered_to_others(keys, verified, inventory)
     registered = _is_registered(key, verified, inventory)
     if not registered:
         answer = _answer_of_platform(key, verified.machine, context)
         if _is_named_by_quote(keys, answer.vm_id, context):
-            return TrustBasis.CERTIFICATE_NAME
+            return Trust(basis=TrustBasis.CERTIFICATE_NAME, key=keys.attestation, names=names)
         registered = _is_key_of_platform(key, answer)
+        names |= answer.endorsement_keys
     if trust.needs_record and not registered:
         raise EndorsementKeyNotRegistered("no endorsement key is registered for this Machine")
     leaf = None
@@ -90,23 +113,41 @@ def verify_endorsement_trust(
             now=context.now,
             allow_without_usage=rules.allow_certificates_without_usage,
         )
-    if registered:
-        return TrustBasis.REGISTERED
-    provider_id = verified.machine.provider_id
-    if leaf and verify_machine_name(leaf, provider_id, rules.certificate_names) is not None:
+    basis = TrustBasis.REGISTERED
+    if not registered:
+        basis = _basis_without_record(key, leaf, verified, requester, context)
+    return Trust(basis=basis, key=key, names=names)
+
+
+def _basis_without_record(
+    key: EndorsementKey,
+    leaf: CertificateFields | None,
+    verified: VerifiedMachine,
+    requester: Requester,
+    context: VerificationContext,
+) -> TrustBasis:
+    """Return the basis for a key that `leaf` certifies, or for the first one that comes."""
+    rules, inventory = context.policy.endorsement_key.certificate_names, context.inventory
+    if leaf is not None and verify_machine_name(leaf, verified.machine.provider_id, rules):
         return TrustBasis.CERTIFICATE_NAME
-    if not _has_claim(key, verified, inventory):
+    if rules.is_name_required:
+        raise EndorsementCertificateUnnamed(
+            "the endorsement certificate names no machine: register the key, or set"
+            " certificateNames.unnamed to Accept"
+        )
+    if not _has_claim(frozenset({key.name}), verified, inventory):
         _require_safe_first_claim(verified, requester, inventory)
-    return TrustBasis.CERTIFICATE if trust.needs_certificate else TrustBasis.FIRST_USE
+    return TrustBasis.FIRST_USE if leaf is None else TrustBasis.CERTIFICATE
 
 
 def _require_name_not_registered_to_others(
-    key: EndorsementKey, verified: VerifiedMachine, inventory: Inventory
+    keys: PresentedKeys, verified: VerifiedMachine, inventory: Inventory
 ) -> None:
     """Refuse a first claim to a name that operators registered for another TPM."""
-    machine, node_name = verified.machine, verified.node_name
+    machine, node_name, key = verified.machine, verified.node_name, keys.endorsement
+    presented = frozenset({key.name, keys.attestation.name})
     registered_to_other = is_name_registered_to_other_key(key.name, machine, node_name, inventory)
-    if registered_to_other and not _has_claim(key, verified, inventory):
+    if registered_to_other and not _has_claim(presented, verified, inventory):
         raise EndorsementKeyMismatch("another endorsement key is registered for this node name")
 
 
@@ -169,14 +210,15 @@ def _is_named_by_quote(
     return True
 
 
-def _has_claim(key: EndorsementKey, verified: VerifiedMachine, inventory: Inventory) -> bool:
-    """Return whether this key already has the complete claim to this node name and provider ID."""
-    claim = inventory.endorsement_key(key.name)
+def _has_claim(names: frozenset[str], verified: VerifiedMachine, inventory: Inventory) -> bool:
+    """Return whether one of these keys has the complete claim to this node name and Machine."""
     node = inventory.attested_node(verified.node_name)
+    if node is None or node.endorsement_key not in names:
+        return False
+    claim = inventory.endorsement_key(node.endorsement_key)
     provider_id = verified.machine.provider_id
     return (
         claim is not None
-        and node is not None
         and claim.held_by is not None
         and is_complete_claim(claim, node)
         and claim.held_by.provider_id == node.provider_id == provider_id

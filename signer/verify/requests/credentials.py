@@ -5,10 +5,8 @@ that; an administrator of the workload cluster can. So a difference is a reason 
 denial, and agreement proves nothing on its own. Source: docs/protocol.md section 5.
 """
 
-from collections.abc import Callable
 from typing import Final
 
-from signer.claims.credential_entry import CredentialEntry, is_older
 from signer.errors import RequesterCredentialUnknown
 from signer.model import AttestedNodeObject, ClaimStore, Csr, Inventory
 from signer.verify.requests.request import NodeRequester, Requester
@@ -27,24 +25,15 @@ def requester_credential(csr: Csr, requester: Requester) -> str:
     return csr.credential_id if isinstance(requester, NodeRequester) else ""
 
 
-def verify_known_credential(
-    presented: str, node: AttestedNodeObject | None, entry: CredentialEntry | None = None
-) -> None:
+def verify_known_credential(presented: str, node: AttestedNodeObject | None) -> None:
     """K4: verify that the AttestedNode names the certificate that filed the request.
-
-    `entry` is what the credential list has for the node, `None` where there is no list. The list
-    decides while the AttestedNode is older, as after a restore of the management cluster.
 
     Passes where that cannot be decided: the API server gave no ID, or no signer has recorded one
     for this node, as for the first certificate of a control plane node, which kubeadm makes. Raises
     `RequesterCredentialUnknown`: the signer has issued other certificates since, or never this.
     """
     recorded = () if node is None else node.credential_ids
-    if entry is not None and is_older(node, entry):
-        known = entry.names(presented)
-    else:
-        known = not recorded or presented in recorded
-    if presented and not known:
+    if presented and recorded and presented not in recorded:
         raise RequesterCredentialUnknown(
             "the request was filed with a client certificate that is not one of the node's last",
             detail=presented,
@@ -56,13 +45,11 @@ def find_unknown_credential(
     node_name: str,
     inventory: Inventory,
     claims: ClaimStore,
-    read_entry: Callable[[str], CredentialEntry | None],
 ) -> RequesterCredentialUnknown | None:
     """Return why the certificate that filed an offer is unknown, `None` if it is known.
 
     An old cache must not cause a refusal, and the answer decides. So the cache is used
-    only if it names the certificate; otherwise the AttestedNode and the entry of the credential
-    list are read.
+    only if it names the certificate; otherwise the AttestedNode is read.
 
     Raises `ApiServerUnavailable`.
     """
@@ -71,7 +58,7 @@ def find_unknown_credential(
     except RequesterCredentialUnknown:
         node = claims.attested_node(inventory.cluster().key, node_name)
         try:
-            verify_known_credential(presented, node, read_entry(node_name))
+            verify_known_credential(presented, node)
         except RequesterCredentialUnknown as error:
             return error
     return None
@@ -83,7 +70,6 @@ def credential_ids_after_issue(
     *,
     presented: str,
     issued: str,
-    entry: CredentialEntry | None = None,
 ) -> tuple[str, ...]:
     """Return the IDs to record before a certificate is released, in the order of their issue.
 
@@ -92,16 +78,11 @@ def credential_ids_after_issue(
     one CSR, of which one is released, and a signer may crash before or after the release.
 
     `issued` is empty if the new certificate is not a client certificate. Another endorsement key
-    takes over only the certificate that filed its request. An AttestedNode that is older than the
-    entry in the credential list has IDs that have ended: only what filed the request stays, if the
-    entry names it.
+    takes over only the certificate that filed its request.
     """
     recorded = () if node is None else node.credential_ids
     known = presented in recorded
-    if entry is not None and is_older(node, entry):
-        known = entry.names(presented)
-        recorded = (presented,) if known else ()
-    elif known:
+    if known:
         recorded = recorded[recorded.index(presented) :]
     elif not recorded and presented:
         recorded = (presented,)

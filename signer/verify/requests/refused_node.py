@@ -9,13 +9,17 @@ from signer.model import AttestedNodeObject, Csr, Inventory
 
 
 def find_refused_node(
-    csr: Csr, inventory: Inventory, *, node_name: str = "", proved_key: str = ""
+    csr: Csr,
+    inventory: Inventory,
+    *,
+    node_name: str = "",
+    proved_keys: frozenset[str] = frozenset(),
 ) -> AttestedNodeObject | None:
     """Return the claim of the node whose client certificate a refused request would renew.
 
     Either the API server says that the request was filed with a client certificate which the claim
     names: then it is the claim of the requester, whatever the request contains. Or the quote of the
-    request is of the TPM (`proved_key`, empty if no quote was verified) that the claim of
+    request is of the TPM (`proved_keys`, empty if no quote was verified) that the claim of
     `node_name` names. `None` for all other requests.
 
     Raises `ApiServerUnavailable`: the cache of the claims is not filled yet.
@@ -26,8 +30,8 @@ def find_refused_node(
         node = inventory.attested_node(csr.username.removeprefix(NODE_USER_PREFIX))
         if node is not None and csr.credential_id and csr.credential_id in node.credential_ids:
             return node
-    if proved_key and node_name:
+    if proved_keys and node_name:
         node = inventory.attested_node(node_name)
-        if node is not None and node.endorsement_key == proved_key:
+        if node is not None and node.endorsement_key in proved_keys:
             return node
     return None

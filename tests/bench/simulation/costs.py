@@ -22,7 +22,7 @@ class Costs:
     renewal: float = quantity(_STORM["renewal"]["CPU"])
     """Of the signer."""
     offer_share: float = _other("the offer's share of that")
-    """Of `join` and `renewal`: one of six or seven calls, a verification, MakeCredential."""
+    """Of `join` and `renewal`: one of seven or eight calls, a verification, MakeCredential."""
     discarded_offer: float = _other("signer: an offer that its node has discarded")
     """To parse and ignore it."""
     claims_of_join: float = _other("management cluster: claims of a join")

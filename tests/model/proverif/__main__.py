@@ -19,7 +19,7 @@ _VERDICTS = {
     "is false": Verdict.FOUND,
     "cannot be proved": Verdict.UNDECIDED,
 }
-_SECONDS = 300
+_SECONDS = 1800
 
 
 def prove(program: str, model: str) -> Mapping[str, Verdict]:

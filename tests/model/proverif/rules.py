@@ -60,7 +60,7 @@ CHALLENGE_FIELDS = (
     "(challengeV1, clusterUID, signerName, username, offerUID, issuedAt, sha256(pkcs10),"
     " sha256(ek), akName)"
 )
-ANSWER_FIELDS = "(answerV1, name, sha256(pkcs10), expirationSeconds, usages)"
+ANSWER_FIELDS = "(answerV1, name, sha256(pkcs10), expirationSeconds, usages, members)"
 _OPEN = (
     "reduc forall ek: endorsementKey, akName: bitstring, value: bitstring, seed: bitstring;\n"
     "  activateCredential(makeCredential(ekPublic(ek), akName, value, seed), ek, akName) = value."

@@ -42,6 +42,7 @@ ANSWER = (
     Field("SHA-256 of the PKCS#10 DER", b"pkcs10", "sha256(pkcs10)"),
     Field('expirationSeconds in decimal or ""', b"600", "expirationSeconds"),
     Field('usages sorted and joined by ","', b"a,b", "usages"),
+    Field('challenge.members joined by ","', b"c,d", "members"),
 )
 
 
@@ -93,7 +94,12 @@ def test_challenge_secret_has_the_same_fields(monkeypatch: pytest.MonkeyPatch) -
 def test_extra_data_has_the_same_fields(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(binding, "hmac_sha256", lambda _, data: data)
     data = binding.answer_extra_data(
-        b"", name="name", pkcs10_sha256=b"pkcs10", expiration_seconds=600, usages=("b", "a")
+        b"",
+        name="name",
+        pkcs10_sha256=b"pkcs10",
+        expiration_seconds=600,
+        usages=("b", "a"),
+        members=("d", "c"),
     )
     require_same(ANSWER, of_text("extraData"), data, of_model("answer_extra_data"))
 

@@ -52,17 +52,6 @@ def test_installed_node_joins_renews_and_serves_from_its_cache(node: JoinedNode)
     assert machine.state() == "running"
 
 
-def test_first_installation_enables_the_timer_and_an_upgrade_does_not(
-    node: JoinedNode, system: System, newer: Path
-) -> None:
-    machine, (kind, _) = node.machine, system
-    timer = f"{units.RECOVER}.timer"
-    assert machine.run("systemctl", "is-active", timer).strip() == "active"
-    machine.run("systemctl", "disable", "--now", timer)
-    machine.run(*kind.upgrade, node.copy_into(packages.find(newer, kind)))
-    assert machine.call("systemctl", "is-enabled", timer).stdout.strip() == "disabled"
-
-
 def test_installed_program_starts_its_background_run(node: JoinedNode) -> None:
     """`python -m authenticator.cli` finds no modules: only the program's own script does."""
     served = node.suspicious_call()
@@ -89,7 +78,8 @@ def test_upgrade_never_interrupts_the_cache(node: JoinedNode, system: System, ne
 
 def test_removal_leaves_nothing_but_the_state(node: JoinedNode, system: System) -> None:
     machine, (kind, _) = node.machine, system
-    timer = f"{units.RECOVER}.timer"
+    timer = f"{units.RENEW}.timer"
+    machine.run("systemctl", "enable", "--now", timer)
     warning = machine.call(*kind.remove, packages.NAME)
     assert warning.returncode == 0, warning.stderr
     assert "kubelet.conf runs the removed program" in warning.stderr

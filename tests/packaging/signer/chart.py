@@ -61,7 +61,7 @@ def write_release(directory: Path, image: str) -> None:
     for source in (
         SOURCE / "metadata.yaml",
         PACKAGING / "workload-rbac.yaml",
-        PACKAGING / "credential-policy.yaml",
+        PACKAGING / "attested-nodes-policy.yaml",
         PACKAGING / "entry-credential.yaml",
         PACKAGING / "node-labels-rbac.yaml",
         PACKAGING / "node-taints-rbac.yaml",

@@ -371,7 +371,7 @@ def test_release_pulls_the_given_image_and_is_the_same_in_each_build(tmp_path: P
             "node-taints-rbac.yaml",
             "binding-removal-rbac.yaml",
         ),
-        *("credential-policy.yaml", "entry-credential.yaml"),
+        *("attested-nodes-policy.yaml", "entry-credential.yaml"),
         *("insecure-signer.yaml", "insecure-kubelet-join", "zz-20-insecure-kubelet-join.conf"),
     }
     for text in (first["install.yaml"].decode(), template("helm3", chart=builds[0] / package)):

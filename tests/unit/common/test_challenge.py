@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.challenge import MAX_CHALLENGE, Challenge, decode_challenge, encode_challenge
+from common.challenge import MAX_CHALLENGE, MEMBERS, Challenge, decode_challenge, encode_challenge
 from common.errors import ChallengeMalformed
 
 GOOD = Challenge(
@@ -19,12 +19,14 @@ GOOD = Challenge(
     encrypted_secret=b"secret",
     pcrs={"sha256": (0, 1, 2, 3, 4, 5, 6, 7)},
     event_log=False,
+    pcr_signatures=False,
     tag="0123abcd",
 )
 TEXT = (
     '{"version":"v1","issuedAt":"2026-11-21T06:40:00Z","key":"f1a2e524dce39af2",'
     '"credentialBlob":"YmxvYg==","encryptedSecret":"c2VjcmV0",'
-    '"pcrs":{"sha256":[0,1,2,3,4,5,6,7]},"eventLog":false,"tag":"0123abcd"}'
+    '"pcrs":{"sha256":[0,1,2,3,4,5,6,7]},"eventLog":false,"pcrSignatures":false,'
+    '"tag":"0123abcd"}'
 )
 
 Change = Callable[[dict[str, Any]], object]
@@ -32,7 +34,7 @@ CHANGES: dict[str, Change] = {
     "another version": lambda d: d.update(version="v2"),
     "version is a number": lambda d: d.update(version=1),
     "no version": lambda d: d.pop("version"),
-    "another key": lambda d: d.update(note=""),
+    "another key in a bank's place": lambda d: d["pcrs"].update(note=[0]),
     "no tag": lambda d: d.pop("tag"),
     "empty tag": lambda d: d.update(tag=""),
     "tag with a line break": lambda d: d.update(tag="a\n"),
@@ -43,6 +45,7 @@ CHANGES: dict[str, Change] = {
     "secret is no base64": lambda d: d.update(encryptedSecret="c2VjcmV"),
     "event log is 0": lambda d: d.update(eventLog=0),
     "event log is null": lambda d: d.update(eventLog=None),
+    "signatures of PCRs are null": lambda d: d.update(pcrSignatures=None),
     "no banks": lambda d: d.update(pcrs={}),
     "pcrs is an array": lambda d: d.update(pcrs=[0]),
     "unknown bank": lambda d: d.update(pcrs={"sha3_256": [0]}),
@@ -69,6 +72,16 @@ def test_changed_challenge_is_refused(change: Change) -> None:
     change(document)
     with pytest.raises(ChallengeMalformed):
         decode_challenge(json.dumps(document))
+
+
+@pytest.mark.parametrize("value", [None, True, "x", [{}], {"a": 1.5}])
+def test_challenge_of_a_later_signer_is_read_without_its_new_member(value: object) -> None:
+    later = json.loads(TEXT) | {"measureAgain": value}
+    assert decode_challenge(json.dumps(later)) == GOOD
+
+
+def test_members_are_all_that_the_node_acts_on() -> None:
+    assert list(MEMBERS) == sorted(json.loads(TEXT).keys() - {"tag"})
 
 
 @pytest.mark.parametrize(
@@ -118,6 +131,7 @@ BANKS = st.sampled_from(["sha1", "sha256", "sha384", "sha512"])
         encrypted_secret=st.binary(max_size=100),
         pcrs=st.dictionaries(BANKS, INDICES, min_size=1),
         event_log=st.booleans(),
+        pcr_signatures=st.booleans(),
         tag=st.text(alphabet='!~"\\a0', min_size=1, max_size=128),
     )
 )

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common.challenge import MEMBERS
 from common.errors import AttestationDataMalformed, TooLarge, UnsupportedVersion
 from common.evidence import (
     MAX_EVENT_LOG,
@@ -77,6 +78,7 @@ def test_answer_has_the_keys_of_the_protocol() -> None:
         "uid": "11111111-2222-4333-8444-555555555555",
         "issuedAt": "2026-11-21T06:40:00Z",
         "key": "f1a2e524dce39af2",
+        "members": list(MEMBERS),
     }
     assert document["pcrs"] == {
         "sha1": {"23": "01" * 20},

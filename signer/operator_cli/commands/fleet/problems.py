@@ -133,7 +133,7 @@ def _unreadable(snapshot: Snapshot) -> Iterable[Document]:
     for each in snapshot.unreadable:
         namespace, _, name = each.key.rpartition("/")
         command = printed_command("kubectl delete", each.kind.lower(), name, n=namespace or False)
-        step = f"{command}, or correct it"
+        step = f"correct the object, or {command}"
         message = f"the signer decides nothing that may depend on it: {each.problem}"
         row = _row("Unreadable", None, f"{each.kind} {name}", REASON, message, step)
         yield {**row, "namespace": namespace or None}

@@ -81,7 +81,7 @@ def register(
         if is_banned(body):
             raise Rejected(
                 f"EndorsementKey {name} is banned",
-                hint="lift the ban with the command `unban` first",
+                hint="lift the ban with the command `ban --lift` first",
             )
         entries = registrations_of(body)
         return None if entry in entries else {"registeredFor": [*entries, entry]}

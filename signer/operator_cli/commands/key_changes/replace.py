@@ -13,7 +13,6 @@ from signer.operator_cli.errors import EXIT_OK, InputInvalid, Rejected
 from signer.operator_cli.keys.ended_credentials import (
     await_end_of_credentials,
     describe_certificate,
-    warn_if_certificates_stay,
 )
 from signer.operator_cli.keys.endorsement_key_objects import (
     KeyBody,
@@ -45,12 +44,10 @@ def run(session: Session) -> int:
         raise Rejected(f"EndorsementKey {old} does not exist", hint="use the command `register`")
     registrations = _registrations(body, new, chosen.cluster)
     new_body = read_key_body(session.api, new.name) or {}
-    if arguments.now:
-        warn_if_certificates_stay(session, old)
     session.confirm(
         f"EndorsementKey {old}: {describe_key(body)}. Its machine gets the key {new.name}"
         f" ({describe_key(new_body)}), and the old key is banned."
-        f" {describe_certificate(session, body)}"
+        f" {describe_certificate(session, body, None)}"
     )
     # Before the first write: a replacement that is refused in its middle leaves both keys.
     change_key(session.api, old, unless_changed(body, lambda _: None))

@@ -41,6 +41,7 @@ GOOD: dict[str, object] = {
     "pcrSignatureFile": "/v",
     "timeoutSeconds": 30,
     "signerName": "cluster.x-k8s.io/kube-apiserver-client-kubelet-tpm",
+    "minimumVersion": "v1",
     "expirationSeconds": 3600,
 }
 
@@ -121,6 +122,7 @@ WRONG: dict[str, object] = {
     "eventLogFile": "relative",
     "timeoutSeconds": 0,
     "signerName": "kubernetes.io/kube-apiserver-client",
+    "minimumVersion": "v2",
     "expirationSeconds": True,
     "surprise": 1,
 }

@@ -176,23 +176,6 @@ def test_failed_join_of_a_reset_host_keeps_the_old_certificate() -> None:
     assert node.store.credential == old
 
 
-def test_certificate_that_is_ended_for_writes_is_replaced_with_itself() -> None:
-    node = joined()
-    old = node.store.credential
-    assert node.obtain(Trigger.WRITES_REFUSED) != old
-    assert requesters(node)[2:] == [NODE_USER] * 2
-
-
-def test_certificate_that_is_ended_for_writes_waits_for_the_end_of_a_cooldown() -> None:
-    """A timer asks again and again."""
-    node = joined()
-    node.cluster.deny["offer"] = ("EndorsementKeyBanned", "no")
-    with pytest.raises(RequestDenied):
-        node.obtain(Trigger.WRITES_REFUSED)
-    with pytest.raises(CoolingDown):
-        node.obtain(Trigger.WRITES_REFUSED)
-
-
 def test_suspected_certificate_that_is_refused_is_replaced() -> None:
     node = refused(joined())
     node.cluster.calls.clear()

@@ -36,10 +36,11 @@ from authenticator.tpm.templates import ATTESTATION_TEMPLATES
 from common.challenge import decode_challenge, encode_challenge
 from common.errors import ApiServerUnavailable, AttestationError
 from common.names import CHALLENGE_ANNOTATION
+from common.node_identity import attested_group
 from common.requests.csr import decode_request
 from common.requests.pkcs10 import parse_pkcs10
 from common.tpm.constants import ObjectAttributes
-from tests.fakes.csr_api import SERVER_AUTH, FakeWorkload, Issuance
+from tests.fakes.csr_api import GROUP, SERVER_AUTH, FakeWorkload, Issuance
 from tests.fakes.node import BUDGET_SECONDS, NODE_NAME, CrashInjector, FakeNode, SimulatedCrash
 
 
@@ -96,10 +97,14 @@ def test_event_log_is_sent_when_it_is_requested(*, requested: bool, sent: bytes 
     assert node.cluster.answers[0].event_log == sent
 
 
-def test_signatures_of_the_boot_image_are_sent() -> None:
+@pytest.mark.parametrize(("requested", "sent"), [(True, b"{}"), (False, None)])
+def test_signatures_of_the_boot_image_are_sent_when_they_are_requested(
+    *, requested: bool, sent: bytes | None
+) -> None:
     node = FakeNode(pcr_signatures=b"{}")
+    node.cluster.pcr_signatures = requested
     node.obtain()
-    assert node.cluster.answers[0].pcr_signatures == b"{}"
+    assert node.cluster.answers[0].pcr_signatures == sent
 
 
 def test_phases_are_recorded() -> None:
@@ -526,6 +531,16 @@ def test_unreadable_challenge_is_ignored_until_a_readable_one() -> None:
     assert len(looks) > 1
 
 
+def test_unreadable_challenge_is_logged_with_its_error(caplog: pytest.LogCaptureFixture) -> None:
+    """Otherwise a version that changes a meaning would look like a signer that does not run."""
+    node = FakeNode()
+    node.cluster.change_challenge = lambda text: text.replace('"v1"', '"v2"')
+    with pytest.raises(DeadlinePassed, match=r"cannot be read.*: the version must be v1"):
+        node.obtain()
+    logged = [record.getMessage() for record in caplog.records]
+    assert [line for line in logged if "challenge: the version must be v1" in line]
+
+
 def test_challenge_that_was_exchanged_later_does_not_end_the_exchange() -> None:
     """Others than the signer may be able to write the annotation, at any time."""
     node = at_challenge(FakeNode())
@@ -615,7 +630,14 @@ WRONG_CERTIFICATES: dict[type[AttestationError], dict[str, Callable[[FakeWorkloa
         ),
         "another name": change_issuance(node_name="worker-2"),
         "another organization": change_issuance(organisations=("other",)),
-        "one organization more": change_issuance(organisations=("system:nodes", "system:masters")),
+        "one organization more": change_issuance(
+            organisations=("system:nodes", GROUP, "system:masters")
+        ),
+        "no group of a key": change_issuance(organisations=("system:nodes",)),
+        "the groups of two keys": change_issuance(
+            organisations=("system:nodes", GROUP, attested_group("cd" * 32, 1))
+        ),
+        "a group of no term": change_issuance(organisations=("system:nodes", f"{GROUP[:-1]}0")),
         "an authority": change_issuance(authority=True),
         "no usage": change_issuance(usage=None),
         "a name that was not requested": change_issuance(names=(x509.DNSName("worker-1"),)),

@@ -224,41 +224,6 @@ def test_malformed_date_is_no_time(script: Script, date: str) -> None:
     assert script.ask().server_time() is None
 
 
-LONG_NAME = ".".join(["n" * 60] * 4)
-REFUSAL = (
-    f'leases.coordination.k8s.io "{LONG_NAME}" is forbidden: ValidatingAdmissionPolicy'
-    " 'credentials.attestation.cluster.x-k8s.io' with binding 'x' denied request"
-)
-WRITES = {
-    "accepted": (201, "", False),
-    "Lease exists": (409, "already exists", False),
-    "other refusal": (403, "NodeRestriction", False),
-    "ended": (403, REFUSAL, True),
-}
-
-
-@pytest.mark.parametrize("case", WRITES)
-def test_certificate_is_ended_for_writes_only_if_our_policy_says_so(
-    script: Script, case: str
-) -> None:
-    status, message, ended = WRITES[case]
-    script.says(status, {"message": message})
-    assert script.ask().is_ended_for_writes(LONG_NAME) is ended
-    [request] = script.requests
-    assert (request.method, request.body["metadata"]) == ("POST", {"name": LONG_NAME})
-    leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-    assert request.path == f"{leases}?dryRun=All", "it changes nothing"
-
-
-@pytest.mark.parametrize(("status", "error"), [(401, Unauthorized), (503, ApiServerUnavailable)])
-def test_failed_trial_of_a_write_says_nothing(
-    script: Script, status: int, error: type[AttestationError]
-) -> None:
-    script.says(status, {"message": "credentials.attestation.cluster.x-k8s.io"})
-    with pytest.raises(error):
-        script.ask().is_ended_for_writes("worker-1")
-
-
 def stream(handler: Answering, *events: dict[str, object]) -> None:
     """Send the events of a watch, one chunk each."""
     handler.send_response(200)

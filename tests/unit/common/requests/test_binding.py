@@ -43,6 +43,7 @@ def test_extra_data_is_what_openssl_computes(expiration_seconds: int | None, cas
         pkcs10_sha256=INPUTS.pkcs10_sha256,
         expiration_seconds=expiration_seconds,
         usages=USAGES,
+        members=("pcrs", "eventLog"),
     )
     assert extra_data.hex() == EXPECTED[case]
 

@@ -1,7 +1,9 @@
 """Watches of infrastructure kinds: tenants name kinds, and must not start watches without end."""
 
+import math
 from dataclasses import dataclass, field
 from threading import Event
+from types import SimpleNamespace
 from typing import TypeVar, cast
 
 import pytest
@@ -13,7 +15,7 @@ from signer.fairness.memory_budget import MemoryBudget
 from signer.inventory.cluster_api.references import Reference, read_infrastructure
 from signer.kube.watches.cache import Cache
 from signer.kube.watches.watch import ResourceSpec
-from signer.kube.watches.watch_starter import Watch, WatchStarter
+from signer.kube.watches.watch_threads import Watch, WatchThreads
 from tests.builders import kube_objects
 from tests.builders.kube_objects import INFRASTRUCTURE, RECORD
 from tests.fakes.cluster import FakeCluster
@@ -32,6 +34,7 @@ class FakeWatch:
     """A watch that brings no events."""
 
     stopped: bool = False
+    has_ended: bool = False
     lists: int = 1
 
     def list_again(self) -> None:
@@ -42,7 +45,7 @@ class FakeWatch:
 
 
 @dataclass(slots=True)
-class Landscape(WatchStarter):
+class Landscape(WatchThreads):
     """A management cluster that serves kinds, and objects that refer to kinds."""
 
     cluster: FakeCluster = field(default_factory=FakeCluster)
@@ -188,3 +191,19 @@ def test_new_reference_to_an_unwatched_kind_starts_a_round(landscape: Landscape)
     landscape.watches.sync()
     landscape.watches.request(reference())
     assert not landscape.watches._requested.is_set()
+
+
+def test_lost_watch_or_thread_of_the_kinds_is_not_healthy(
+    landscape: Landscape, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(landscape.watches, "_thread", SimpleNamespace(is_alive=lambda: True))
+    landscape.watches.sync()
+    assert landscape.watches.is_watching()
+    landscape.watches._began = -math.inf
+    assert not landscape.watches.is_watching()
+    landscape.watches._began = math.inf
+    landscape.started["TestMachines"].has_ended = True
+    assert not landscape.watches.is_watching()
+    landscape.started["TestMachines"].has_ended = False
+    monkeypatch.setattr(landscape.watches, "_thread", SimpleNamespace(is_alive=lambda: False))
+    assert not landscape.watches.is_watching()

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from threading import Event
 from typing import Any, cast
@@ -21,7 +20,7 @@ from signer.inventory.custom_resources.claim_objects import (
 )
 from signer.inventory.kinds import ATTESTED_NODES
 from signer.kube.watches.watch import ResourceSpec
-from signer.kube.watches.watch_starter import Watch, WatchStarter
+from signer.kube.watches.watch_threads import Watch, WatchThreads
 from signer.model import AttestedNodeObject, ClusterKey, attested_node_name
 from tests.builders import kube_objects
 from tests.builders.kube_objects import DIGEST, HOME, PROVIDER_ID
@@ -32,6 +31,7 @@ from tests.fakes.cluster_clients import FakeClient
 ANY = (HOME, None)
 NODE = (HOME, "node-1")
 MACHINE = (HOME, PROVIDER_ID)
+SECONDS = 60.0
 KEY = (None, DIGEST)
 """Requests of any Cluster may wait for an endorsement key."""
 
@@ -200,13 +200,18 @@ def test_namespace_above_its_budgets_hides_no_node_from_k1(landscape: Landscape,
     assert management.attested_nodes_with_key(DIGEST) is None
 
 
-def test_process_that_has_lost_a_watch_is_not_healthy(landscape: Landscape) -> None:
+def test_process_that_has_lost_a_watch_is_not_healthy(
+    landscape: Landscape, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A cache that is not read any more looked like one in which nothing changes."""
     management = landscape.management
-    ended: Future[None] = Future()
-    management._watches = [Watch(cast("Any", None), ended, management._loop)]
+    monkeypatch.setattr(InfrastructureWatches, "is_watching", lambda _: True)
+    lost = Event()
+    thread = management.line.start("watch", lambda: lost.wait(SECONDS))
+    management._watches = [Watch(cast("Any", None), thread)]
     assert management.is_watching()
-    ended.set_exception(BaseException("a panic of a library in Rust is no Exception"))
+    lost.set()
+    thread.join(SECONDS)
     assert not management.is_watching()
 
 
@@ -214,11 +219,11 @@ def test_what_a_providers_kind_answers_is_no_interruption(monkeypatch: pytest.Mo
     """Five kinds whose conversion webhook was dead paused all verdicts half of the time."""
     interrupted: dict[str, Callable[[], None]] = {}
 
-    def start(self: WatchStarter, resource: ResourceSpec[Any], _: object) -> Watch:
+    def start(self: WatchThreads, resource: ResourceSpec[Any], _: object) -> Watch:
         interrupted[resource.plural] = self._interrupted
         return cast("Watch", None)
 
-    monkeypatch.setattr(WatchStarter, "start", start)
+    monkeypatch.setattr(WatchThreads, "start", start)
     monkeypatch.setattr(InfrastructureWatches, "start", lambda _: None)
     landscape = Landscape()
     management = landscape.management

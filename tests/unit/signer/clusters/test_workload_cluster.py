@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from concurrent.futures import Future
 from ipaddress import ip_address
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,12 +11,11 @@ import pytest
 
 from common.errors import ApiServerUnavailable
 from signer.clusters.workload_cluster import WorkloadCluster
+from signer.fairness.compute_line import ComputeLine
 from signer.fairness.memory_budget import Budgets
-from signer.fairness.task_pool import TaskPool
 from signer.kube.transport.client import Response
-from signer.kube.transport.event_loop import EventLoop
 from signer.kube.watches import cache
-from signer.kube.watches.watch_starter import Watch
+from signer.kube.watches.watch_threads import Watch
 from tests.builders.kube_objects import HOME
 from tests.builders.workload import unconnected_workload
 from tests.fakes.api_server import Answering, Request, api_server
@@ -33,9 +31,9 @@ def removal(stored: Mapping[str, Any] | None, directory: Path) -> list[Request]:
         answering.give(stored or {}, 200 if stored else 404)
 
     with api_server(handler, directory) as server:
-        loop = EventLoop("unused", TaskPool(1))
+        line = ComputeLine(1)
         workload = WorkloadCluster(
-            HOME, "uid", server.connection(), user_agent="test", budgets=Budgets(), loop=loop
+            HOME, "uid", server.connection(), user_agent="test", budgets=Budgets(), line=line
         )
         workload.remove_binding("any")
         workload.stop()
@@ -80,7 +78,7 @@ def test_cluster_is_unreachable_only_if_no_watch_works(
         if error is not None and status is not None:
             error.status = status
         reflector = SimpleNamespace(failure=error, plural="things")
-        workload._watches.append(Watch(cast("Any", reflector), Future(), cast("Any", None)))
+        workload._watches.append(Watch(cast("Any", reflector), cast("Any", None)))
     assert workload.is_unreachable is unreachable
 
 

@@ -2,11 +2,10 @@
 
 import random
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from threading import Event
-from typing import Any, TypeVar
+from threading import Event, Thread
+from typing import Any, cast
 
 import pytest
 
@@ -20,14 +19,15 @@ from signer.fairness.memory_budget import Budgets
 from signer.inventory.cluster_api.cluster import CLIENT_SIGNER_ANNOTATION, read_cluster
 from signer.kube.secrets import SecretClient
 from signer.kube.transport.kubeconfig import Connection, parse_kubeconfig
+from signer.kube.watches.watch_threads import Watch
 from signer.model import ClusterKey
 from tests.builders import kube_objects
 from tests.builders.kube_objects import HOME, INSECURE_CLIENT_SIGNER
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.cluster_clients import FakeClient
+from tests.fakes.late_threads import LateLine
 from tests.harness import kubeconfig, pki
 
-T = TypeVar("T")
 CREATED = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 EARLIER, LATER = CREATED - timedelta(seconds=1), CREATED + timedelta(seconds=1)
 SECRETS = "/api/v1/namespaces/team-a/secrets"
@@ -44,32 +44,13 @@ def unconnected() -> Connection:
     return parse_kubeconfig(text())
 
 
-class LatePool:
-    """Keeps functions until they are run: a pool whose threads are busy at first."""
-
-    def __init__(self) -> None:
-        self.submitted: list[tuple[str, Callable[[], None]]] = []
-        self.exhausted = False
-
-    def submit(self, owner: str, function: Callable[[], T]) -> Future[T]:
-        if self.exhausted:
-            raise RuntimeError("can't start new thread")
-        future: Future[T] = Future()
-        self.submitted.append((owner, lambda: future.set_result(function())))
-        return future
-
-    def run(self) -> None:
-        while self.submitted:
-            self.submitted.pop(0)[1]()
-
-
 @dataclass(slots=True)
 class Landscape:
     """A management cluster with one Cluster, and the workload clusters that were opened."""
 
     cluster: FakeCluster = field(default_factory=FakeCluster)
     seconds: float = 0.0
-    pool: LatePool = field(default_factory=LatePool)
+    line: LateLine = field(default_factory=LateLine)
     opened: list[WorkloadCluster] = field(default_factory=list)
     of_others: set[ClusterKey] = field(default_factory=set)
     """Clusters that other replicas serve."""
@@ -91,7 +72,7 @@ class Landscape:
             SecretClient(FakeClient(self.cluster)),
             user_agent="test",
             budgets=budgets,
-            pool=self.pool,  # type: ignore[arg-type] # the part of it that is called
+            line=self.line,
             serves=lambda key: key not in self.of_others,
             connecting=self.connecting.append,
             opened=self.opened.append,
@@ -123,7 +104,7 @@ class Landscape:
         """Advance the clock, sync and run what it submits; return the open workload cluster."""
         self.seconds += seconds
         self.clusters.sync()
-        self.pool.run()
+        self.line.run()
         return self.clusters.get(HOME)
 
 
@@ -329,13 +310,30 @@ def test_bug_while_one_cluster_is_opened_does_not_stop_the_others(
 
 
 def test_slow_secret_of_one_cluster_makes_no_other_wait(landscape: Landscape) -> None:
-    """The threads of a pool read the Secrets, with turns for the owners."""
+    """Each is read on a thread of its own."""
     body = landscape.body()
     body["metadata"]["name"] = "other"
     landscape.management.clusters.upsert("team-a/other", read_cluster(body))
     landscape.clusters.sync()
     assert not landscape.cluster.reads
-    assert [owner for owner, _ in landscape.pool.submitted] == ["team-a", "team-a"]
+    names = {name for name, _ in landscape.line.submitted}
+    assert names == {"team-a/blue Secret", "team-a/other Secret"}
+
+
+def test_secrets_of_many_clusters_are_not_read_at_the_same_moment(
+    landscape: Landscape, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """500 Clusters are opened when a replica starts."""
+    monkeypatch.setattr(workload_clusters, "_OPENED_PER_SECOND", 5)
+    monkeypatch.setattr(random, "random", lambda: 0.5)
+    body = landscape.body()
+    body["metadata"]["name"] = "other"
+    landscape.management.clusters.upsert("team-a/other", read_cluster(body))
+    landscape.clusters.sync()
+    connectors = landscape.clusters._connectors.values()
+    assert [connector.jitter for connector in connectors] == [0.2, 0.2]
+    landscape.line.run()
+    assert [connector.jitter for connector in connectors] == [0.0, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -454,10 +452,10 @@ def test_cluster_that_could_not_be_opened_is_retried(
 def test_cluster_whose_thread_did_not_start_is_connected_by_the_next_sync(
     landscape: Landscape,
 ) -> None:
-    landscape.pool.exhausted = True
+    landscape.line.exhausted = True
     with pytest.raises(RuntimeError):
         landscape.after(0)
-    landscape.pool.exhausted = False
+    landscape.line.exhausted = False
     assert landscape.after(1) is not None
 
 
@@ -529,7 +527,7 @@ def test_secret_of_a_cluster_that_changes_is_read_again(landscape: Landscape) ->
 def test_secret_that_is_being_read_is_not_read_twice(landscape: Landscape) -> None:
     for _ in range(3):
         landscape.clusters.sync()
-    assert len(landscape.pool.submitted) == 1
+    assert len(landscape.line.submitted) == 1
 
 
 def test_cluster_stays_open_while_its_infrastructure_is_unknown(
@@ -551,3 +549,20 @@ def test_stop_closes_every_cluster(landscape: Landscape) -> None:
     landscape.clusters.stop()
     assert workload.stopped.is_set()
     assert landscape.clusters.get(HOME) is None
+
+
+def test_signer_that_has_lost_a_watch_of_an_open_cluster_is_not_healthy(
+    landscape: Landscape,
+) -> None:
+    """Its requests were never decided, and no probe showed it."""
+    workload = landscape.after(0)
+    assert workload is not None
+    ended = Thread(target=lambda: None)
+    ended.start()
+    ended.join(60.0)
+    assert landscape.clusters.is_watching()
+    workload._watches = [Watch(cast("Any", None), ended)]
+    assert not landscape.clusters.is_watching()
+    workload.stopped.set()
+    assert landscape.clusters.is_watching()
+    workload._watches = []

@@ -23,11 +23,11 @@ from signer.controller.replicas import Replicas
 from signer.controller.steps import Steps
 from signer.controller.threads import MAX_SILENCE_SECONDS
 from signer.controller.wiring import ControllerParts
-from signer.errors import AuthorityShared
+from signer.errors import AuthorityShared, EndedCertificatesNotListed
 from signer.kube.watches import cache
 from signer.logs import LogWriter
 from signer.model import ClusterKey, Node
-from signer.policy.policy import NodeLabels, Policy, RenewalRules
+from signer.policy.policy import NodeLabels, Policy
 from tests.builders.kube_objects import HOME
 from tests.builders.workload import config_with, unconnected_workload
 
@@ -46,13 +46,12 @@ def make_components(workload: WorkloadCluster) -> ControllerParts:
 def rounds(workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch) -> WorkloadRounds:
     """Return rounds in which all reads succeed, with a policy that enables labels."""
     made = make_components(workload)._rounds
-    renewals = RenewalRules(publish_credentials=True)
-    policy = Policy(name="any", node_labels=NodeLabels.ENABLED, renewals=renewals)
+    policy = Policy(name="any", node_labels=NodeLabels.ENABLED)
     monkeypatch.setattr(workload, "read_hosts", lambda: None)
     monkeypatch.setattr(made._authorities, "authority", lambda _: None)
     monkeypatch.setattr(made._policies, "policy_of", lambda _: policy)
     monkeypatch.setattr(made, "_steps", Steps(lambda: True))
-    monkeypatch.setattr(made._credential_lists, "sync", lambda _: ())
+    monkeypatch.setattr(made._ended, "sync", lambda *_: None)
     made.add(workload)
     return made
 
@@ -101,7 +100,7 @@ def test_step_that_fails_does_not_stop_the_others(
 ) -> None:
     """A banned node that could make requests unreadable, or flood them, kept its rights."""
     steps = {
-        "sync": (rounds._credential_lists, ()),
+        "sync": (rounds._ended, None),
         "read_hosts": (workload, None),
         "reason_to_keep": (rounds._bindings, ""),
         "delete_expired_offers": (workload_rounds, None),
@@ -159,16 +158,48 @@ def test_ban_needs_no_list_of_the_workload_cluster(
     """A node makes the list of CSRs, or of Nodes, fail by its own objects; also after a start."""
     synced: list[WorkloadCluster] = []
 
-    def sync(synced_now: WorkloadCluster) -> tuple[()]:
-        synced.append(synced_now)
-        return ()
-
-    monkeypatch.setattr(rounds._credential_lists, "sync", sync)
+    monkeypatch.setattr(rounds._ended, "sync", lambda synced_now, *_: synced.append(synced_now))
     for name in {"nodes", "bindings", "csrs"} - {unreadable}:
         getattr(workload, name).replace({})
     getattr(workload, unreadable).note_failure()
     rounds.maintain(workload, full=True)
     assert synced == [workload]
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_what_is_ended_does_not_expire_by_a_clock_that_is_not_trusted(
+    workload: WorkloadCluster,
+    rounds: WorkloadRounds,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    trusted: bool,
+) -> None:
+    times: list[datetime] = []
+    monkeypatch.setattr(rounds, "_steps", Steps(lambda: trusted))
+    monkeypatch.setattr(rounds._ended, "sync", lambda *_: times.append(_[-1]))
+    rounds.maintain(workload, full=False)
+    assert [time.year > 2000 for time in times] == [trusted]
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_list_that_the_workload_cluster_forbids_is_reported(
+    workload: WorkloadCluster,
+    rounds: WorkloadRounds,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    allowed: bool,
+) -> None:
+    """Its other steps go on, and only nodes that need an entry wait."""
+    recorded: list[str] = []
+
+    def sync(*_: object) -> None:
+        if not allowed:
+            raise EndedCertificatesNotListed("no")
+
+    monkeypatch.setattr(rounds._ended, "sync", sync)
+    monkeypatch.setattr(rounds._events, "record", lambda _, reason, *__: recorded.append(reason))
+    assert rounds.maintain(workload, full=True)
+    assert recorded == ([] if allowed else ["EndedCertificatesNotListed"])
 
 
 def test_shared_authority_is_found_while_requests_cannot_be_maintained(
@@ -241,7 +272,7 @@ COMPARING = [
     "_sync_node_taints",
 ]
 """What a round of a workload cluster does by the clock of this machine."""
-OTHERS = ["_verify_authority", "read_hosts", "_sync_credential_list"]
+OTHERS = ["_verify_authority", "read_hosts", "_list_ended"]
 
 
 @pytest.mark.parametrize(
@@ -257,10 +288,7 @@ def test_a_round_does_not_compare_times_before_the_clock_is_trusted(
 ) -> None:
     """A signer whose clock was ahead deleted the offers of nodes that waited for it."""
     components, seen = make_components(workload), set[str]()
-    made, policy = (
-        components._rounds,
-        Policy(name="any", renewals=RenewalRules(publish_credentials=True)),
-    )
+    made, policy = components._rounds, Policy(name="any")
     places = {"delete_expired_offers": workload_rounds, "read_hosts": workload}
     for name in (*COMPARING, *OTHERS):
         monkeypatch.setattr(places.get(name, made), name, partial(note, seen, name))
@@ -323,6 +351,29 @@ def test_the_circuit_breaker_of_a_closed_cluster_is_reset(
     components.maintenance.sync([workload])
     components.maintenance.sync([])
     assert components.queue.state().open_breakers == frozenset()
+
+
+@pytest.mark.parametrize(
+    "shared",
+    [
+        "worker",
+        "platform thread",
+        "turn of workload clusters",
+        "turn of the management cluster",
+    ],
+)
+def test_replica_in_which_a_task_waits_for_a_minute_is_not_ready(
+    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch, shared: str
+) -> None:
+    """40 names that nobody answered held all threads for good, and `/readyz` was 200."""
+    parts, seconds = make_components(workload), 59.0
+    monkeypatch.setattr(parts, "_can_serve", lambda: True)
+    monkeypatch.setattr(type(parts.replicas), "has_share_of_clusters", True)
+    monkeypatch.setitem(parts.waits._waits, shared, lambda: seconds)
+    assert parts._is_ready()
+    seconds = 60.0
+    assert not parts._is_ready()
+    assert parts.waits.seconds()[shared] == 60.0
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from itertools import pairwise
 from threading import Event
 from typing import cast
@@ -23,7 +22,7 @@ from signer.inventory.node_labels import ATTESTED
 from signer.model import Csr, Node
 from tests.builders.kube_objects import HOME
 from tests.builders.reconciler import authority
-from tests.builders.scenario import Scenario, unreleased
+from tests.builders.scenario import Scenario, signed
 from tests.builders.workload import unconnected_workload
 from tests.fakes.csrs import FakeCsrs
 
@@ -214,9 +213,8 @@ def test_unreleased_certificate_is_looked_at_when_its_csr_waits_no_longer(
     """Another replica decided the CSR, and the claim has the certificates of both."""
     scenario, state = Scenario(), workers.workers._states[workers.workload]
     expiry = scenario.now + timedelta(days=1)
-    sign = partial(unreleased, expiry)
     verified = scenario.verify_answer()
-    state.withheld.get_or_sign(workers.stored, verified, authority(), expiry, sign)
+    state.withheld.get_or_sign(workers.stored, verified, authority(), expiry, signed(expiry), "")
     workers.run()
     assert workers.reconciler.decided == []
     if released:

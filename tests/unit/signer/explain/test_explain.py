@@ -117,7 +117,7 @@ TEMPLATE = """\
 """
 TRUST = """\
   A2  ok            certificate of the attestation key
-  E2  ok            endorsement key: trust: Registered
+  E2  ok            endorsement key: trust: Registered, EndorsementKey <EK>
   E3  ok            endorsement key: not banned, not in use
 """
 QUOTE = """\

@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import socket
 import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,10 +12,11 @@ from unittest.mock import patch
 import pytest
 
 from common.errors import ApiServerUnavailable
+from signer.fairness import compute_line
 from signer.fairness.cpu_budget import REFUND, TOTAL, CpuBudget, CpuShare
-from signer.kube.transport import connection_pool
 from signer.kube.transport.client import ApiClient
 from signer.kube.transport.endpoint import ANSWER_SECONDS
+from signer.kube.transport.http_connection import HttpConnection
 from signer.kube.transport.kubeconfig import Connection
 from tests.fakes.api_server import api_server
 from tests.fakes.clock import FakeClock
@@ -167,7 +169,7 @@ def reading(threads: Threads, directory: Path) -> None:
     chunks = itertools.repeat(b"x", 20_000)
     with (
         api_server(lambda a: a.give_chunks(iter(chunks)), directory) as server,
-        patch.object(connection_pool, "time", fake),
+        patch.object(compute_line, "time", fake),
     ):
         api = ApiClient("fake", server.connection(), user_agent="test", cpu=share)  # type: ignore[arg-type]
         api.get("/things")
@@ -201,8 +203,9 @@ def test_handshakes_that_fail_do_not_use_all_cpu_time() -> None:
     share = CpuShare(threads.budget, "a")
     api = ApiClient("fake", connection, user_agent="test", cpu=share)
     with (
-        patch.object(connection_pool, "time", fake),
-        patch.object(connection_pool, "_connect", fail),
+        patch.object(compute_line, "time", fake),
+        patch.object(socket, "create_connection", lambda *_, **__: socket.socket()),
+        patch.object(HttpConnection, "_set_up_tls", fail),
     ):
         for _ in range(3):
             with pytest.raises(ApiServerUnavailable):

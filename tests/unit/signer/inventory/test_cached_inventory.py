@@ -13,8 +13,8 @@ from common.names import CLIENT_SIGNER
 from signer.clusters.infrastructure_watches import _KindWatch
 from signer.clusters.management_cluster import ManagementCluster
 from signer.clusters.workload_cluster import WorkloadCluster
+from signer.fairness.compute_line import ComputeLine
 from signer.fairness.memory_budget import Budgets
-from signer.fairness.task_pool import TaskPool
 from signer.host_names import HostName, canonical_name
 from signer.inventory import caches
 from signer.inventory.cached_inventory import CachedInventory
@@ -28,11 +28,10 @@ from signer.inventory.cluster_api.references import (
 )
 from signer.inventory.custom_resources.claim_objects import read_attested_node, read_endorsement_key
 from signer.kube.transport.client import ApiClient
-from signer.kube.transport.event_loop import EventLoop
 from signer.kube.transport.kubeconfig import Connection
 from signer.kube.unreadable import Unreadable
 from signer.kube.watches.cache import Cache
-from signer.kube.watches.watch_starter import Watch
+from signer.kube.watches.watch_threads import Watch
 from signer.model import Address, Cluster, ClusterKey, Inventory, Machine, Node
 from tests.builders import kube_objects
 from tests.builders.endorsement_keys import registration
@@ -144,7 +143,7 @@ class RealWorld:
             connection,
             user_agent="test",
             budgets=budgets,
-            loop=EventLoop("unused", TaskPool(1)),
+            line=ComputeLine(1),
         )
         self.records = CachedInventory(self.management, self.workload)
         body = kube_objects.cluster(**{CLIENT_SIGNER_ANNOTATION: CLIENT_SIGNER})

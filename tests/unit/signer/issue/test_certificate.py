@@ -16,10 +16,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from signer.errors import AuthorityUnavailable
 from signer.issue.authority import CertificateAuthority
 from signer.issue.certificate import certificate_not_after, issue_certificate
-from signer.verify.claimed_answer import WithheldCertificate
+from signer.verify.machines.claim_writes import WithheldCertificate
 from tests.builders.scenario import NODE, NOW, Scenario
 from tests.builders.software_tpm import rsa_key
 
+GROUP = "attested:0123456789abcdef0123456789abcdef.1"
 LIFETIME = timedelta(hours=168)
 CA_NAME = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kubernetes")])
 
@@ -56,6 +57,7 @@ def unreleased(
 ) -> WithheldCertificate:
     return issue_certificate(
         scenario.verify_answer(),
+        GROUP,
         not_after=NOW + LIFETIME,
         authority=signing_authority or authority(),
         now=NOW,
@@ -73,8 +75,8 @@ def test_i1_a_client_certificate() -> None:
     """Subject, key, usages, times and issuer; no other extension."""
     scenario = Scenario()
     certificate = issued(scenario)
-    assert certificate.subject.rfc4514_string() == f"CN=system:node:{NODE},O=system:nodes"
-    assert len(certificate.subject.rdns) == 2
+    assert certificate.subject.rfc4514_string() == f"CN=system:node:{NODE},O={GROUP},O=system:nodes"
+    assert len(certificate.subject.rdns) == 3
     assert certificate.public_key() == scenario.kubelet_key.public_key()
     assert certificate.issuer == CA_NAME
     assert certificate.not_valid_before_utc == NOW - timedelta(minutes=5)

@@ -14,7 +14,7 @@ from common.challenge import decode_challenge, encode_challenge
 from common.requests.binding import challenge_key_id, encode_fields, sha256
 from signer.issue.challenge import ChallengeState, challenge_state, make_challenge
 from signer.model import ChallengeKeys, Csr
-from signer.policy.policy import EventLogRules, PcrRules
+from signer.policy.policy import EventLogRules, PcrRules, PcrSignatureRules
 from tests.builders.scenario import Scenario
 
 RULES = EventLogRules(
@@ -23,6 +23,9 @@ RULES = EventLogRules(
     signature_databases=frozenset(),
     boot_loaders=frozenset(),
 )
+
+
+SIGNED = PcrSignatureRules(keys={}, pcrs={"sha256": (7,)}, revoked=frozenset())
 
 
 def challenge(scenario: Scenario, csr: Csr | None = None, seed: int = 0) -> str:
@@ -121,6 +124,8 @@ FORGERIES: dict[str, Callable[[str], str | None]] = {
     "other secret": changed(encryptedSecret="AAAA"),
     "other PCRs": changed(pcrs={"sha256": [0]}),
     "with event log": changed(eventLog=True),
+    "a member that nobody knows": changed(measureAgain=True),
+    "another order": lambda text: json.dumps(json.loads(text), sort_keys=True),
     "other tag": changed(tag="0" * 64),
     "empty tag": changed(tag=""),
 }
@@ -168,7 +173,12 @@ def test_a_challenge_that_is_too_old_or_of_the_future_is_replaced(age: timedelta
 
 
 @pytest.mark.parametrize(
-    "changes", [{"pcrs": PcrRules(selection={"sha256": (7,)})}, {"event_log": RULES}]
+    "changes",
+    [
+        {"pcrs": PcrRules(selection={"sha256": (7,)})},
+        {"pcrs": PcrRules(signed_by=(SIGNED,))},
+        {"event_log": RULES},
+    ],
 )
 def test_a_challenge_against_the_present_policy_is_replaced(changes: dict[str, Any]) -> None:
     """Its answer would have the wrong PCRs, or no event log."""

@@ -175,7 +175,6 @@ def test_every_setting_is_loaded() -> None:
         name_reuse=NameReuse.AFTER_CERTIFICATE,
         renewals=RenewalRules(
             unknown_credential=UnknownCredential.DENY,
-            publish_credentials=True,
             taint_unattested=True,
         ),
         auto_approve_bindings=AutoApproveBindings.WAIT,

@@ -9,15 +9,14 @@ from signer.model import AttestedNodeObject, BootState, MeasuredValues, TrustBas
 from signer.policy.policy import PcrMode, PcrSignatureRules, Policy
 from signer.verify.attestation.measured_values import describe_boot
 from signer.verify.claimed_answer import make_claims
-from tests.builders.scenario import NOW, Scenario, unreleased
+from tests.builders.scenario import NOW, Scenario, signed
 from tests.fakes.claims import FakeClaimStore
 
 
 def claim(scenario: Scenario) -> AttestedNodeObject:
     verified = scenario.verify_answer()
     store = FakeClaimStore(store=scenario.store)
-    certificate = unreleased(NOW + timedelta(days=7))
-    make_claims(verified, scenario.context(), claims=store, certificate=certificate)
+    make_claims(verified, scenario.context(), claims=store, sign=signed(NOW + timedelta(days=7)))
     return scenario.claim
 
 

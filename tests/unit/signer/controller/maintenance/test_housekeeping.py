@@ -28,6 +28,7 @@ CHALLENGE = Challenge(
     encrypted_secret=b"secret",
     pcrs={"sha256": (0,)},
     event_log=False,
+    pcr_signatures=False,
     tag="0123abcd",
 )
 BINDING = "kubeadm:node-autoapprove-bootstrap"

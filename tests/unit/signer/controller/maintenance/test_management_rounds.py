@@ -21,7 +21,7 @@ from signer.inventory.replica_records.challenge_keys import ChallengeKeyStore
 from signer.inventory.replica_records.opt_in_leases import OptIns
 from signer.kube.leases import LeaseClient
 from signer.kube.unreadable import Unreadable
-from signer.model import AttestedNodeObject, ClusterKey, EndorsementKeyObject, Release
+from signer.model import AttestedNodeObject, ClusterKey, EndorsementKeyObject, LiftedBan, Release
 from tests.builders import kube_objects
 from tests.builders.attested_nodes import attested_node
 from tests.builders.claims_cluster import ClaimsCluster
@@ -261,10 +261,15 @@ class StaleClaims:
     def __post_init__(self) -> None:
         self.claims.api.put(CLUSTERS.collection_path(HOME.namespace), kube_objects.cluster())
 
-    def put(self, name: str, not_after: timedelta, cluster: ClusterKey = HOME) -> None:
-        node = attested_node(
-            cluster, name, key=KEY, last_attested=NOW, not_after=NOW + not_after, machine_name=name
-        )
+    def put(
+        self,
+        name: str,
+        not_after: timedelta,
+        cluster: ClusterKey = HOME,
+        **changes: Any,  # noqa: ANN401 # fields of AttestedNodeObject
+    ) -> None:
+        fields = {"not_after": NOW + not_after, "machine_name": name} | changes
+        node = attested_node(cluster, name, key=KEY, last_attested=NOW, **fields)
         self.nodes.append(self.claims.put_node(node))
 
     def run_round(self, *machines: MachineObject) -> list[str]:
@@ -295,6 +300,13 @@ def test_a_claim_is_kept_for_a_day_after_its_certificate_expired() -> None:
     claims.put("fresh", -timedelta(hours=23))
     assert claims.run_round() == []
     assert claims.lookups == 0
+
+
+def test_a_claim_is_kept_while_its_name_has_other_certificates() -> None:
+    """A new Machine of this name could not replace a claim that the list still has."""
+    claims = StaleClaims()
+    claims.put("taken-over", -EXPIRED, others_end_at=NOW)
+    assert claims.run_round() == []
 
 
 @pytest.mark.parametrize("deleting", [True, False])
@@ -377,8 +389,12 @@ def test_an_unclaimed_endorsement_key_is_deleted_after_a_day() -> None:
         {"banned": True},
         {"registered_for": (REGISTRATION,)},
         {"released_from": (Release(cluster=HOME, provider_id=None),)},
+        {"ban_lifted": LiftedBan(at=NOW - timedelta(days=9), certificates_too=False)},
     ],
-    ids=["claimed a moment ago", "no time", "never claimed", "banned", "registered", "released"],
+    ids=[
+        *("claimed a moment ago", "no time", "never claimed"),
+        *("banned", "registered", "released", "lifted"),
+    ],
 )
 def test_an_endorsement_key_that_may_be_needed_is_kept(changes: dict[str, Any]) -> None:
     """A ban that is deleted would be no ban. Operators write registrations and releases, too."""

@@ -134,7 +134,7 @@ def test_nothing_is_known_until_the_marker_was_read(marked: Fixture) -> None:
 
 def test_incomplete_claims_are_not_lost(marked: Fixture) -> None:
     marked.attest(3)
-    for _ in marked.caches.nodes.finish_load(set(), {"team-a"}):
+    for _ in marked.caches.nodes.finish_load(set(), {"team-a"}, 0):
         pass
     marked.update()
     with pytest.raises(ApiServerUnavailable, match="is not known yet"):

@@ -1,7 +1,6 @@
 """Rounds of maintenance: a hostile cluster neither speeds them up nor gets them after its end."""
 
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from threading import Event
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 from signer.controller.maintenance.schedule import WorkloadMaintenance
 from signer.model import ClusterKey
 from tests.builders.kube_objects import HOME
+from tests.fakes.late_threads import LateLine
 
 
 class Workload:
@@ -18,7 +18,7 @@ class Workload:
         self.key = key
         self.stopped, self.maintenance_due = Event(), Event()
         self.full_maintenance_due = Event()
-        self.is_unreachable = False
+        self.is_unreachable, self.has_answered = False, True
         self.cpu = self
         self.rest = 0.0
 
@@ -29,30 +29,15 @@ class Workload:
 
 @dataclass(slots=True)
 class Landscape:
-    """Rounds of maintenance, on a pool whose threads are busy until `run`."""
+    """Rounds of maintenance, whose threads start to compute with `line.run`."""
 
     seconds: float = 0.0
     healthy: bool = True
-    submitted: list[Callable[[], None]] = field(default_factory=list)
+    line: LateLine = field(default_factory=LateLine)
     rounds: list[tuple[float, bool]] = field(default_factory=list)
     """When each round was, and whether it was full."""
     closed: list[Any] = field(default_factory=list)
     meanwhile: Callable[[], None] = lambda: None
-
-    def submit(self, tenant: str, function: Callable[[], None]) -> Future[None]:
-        assert tenant == HOME.namespace
-        future: Future[None] = Future()
-
-        def run() -> None:
-            function()
-            future.set_result(None)
-
-        self.submitted.append(run)
-        return future
-
-    def run(self) -> None:
-        while self.submitted:
-            self.submitted.pop(0)()
 
     def maintain(self, _: object, full: bool) -> bool:  # noqa: FBT001 # a callback
         self.meanwhile()
@@ -61,7 +46,7 @@ class Landscape:
 
     def schedule(self) -> WorkloadMaintenance:
         return WorkloadMaintenance(
-            self,  # type: ignore[arg-type] # the part of it that is called
+            self.line,
             self.maintain,
             closed=self.closed.append,
             monotonic=lambda: self.seconds,
@@ -70,7 +55,7 @@ class Landscape:
     def pass_seconds(self, schedule: WorkloadMaintenance, seconds: int, *workloads: Any) -> None:  # noqa: ANN401 # fakes
         for _ in range(seconds):
             schedule.sync(workloads)
-            self.run()
+            self.line.run()
             self.seconds += 1
 
 
@@ -133,7 +118,7 @@ def test_maintenance_ends_when_its_cluster_is_closed() -> None:
     schedule = at.schedule()
     schedule.sync([workload])  # type: ignore[list-item] # the part of it that is read
     workload.stopped.set()
-    at.run()
+    at.line.run()
     schedule.sync([])
     at.pass_seconds(schedule, 100)
     assert at.rounds == []
@@ -159,4 +144,16 @@ def test_round_that_has_not_ended_is_not_started_again() -> None:
     for _ in range(1000):
         schedule.sync([workload])
         at.seconds += 1
-    assert len(at.submitted) == 1
+    assert len(at.line.submitted) == 1
+
+
+def test_cluster_that_was_never_read_gets_no_round() -> None:
+    """At a start, the rounds of 30 dead Clusters of 300 held all threads for 100 s."""
+    at, workload = Landscape(), Workload()
+    workload.has_answered = False
+    schedule = at.schedule()
+    at.pass_seconds(schedule, 10, workload)
+    assert at.rounds == []
+    workload.has_answered = True
+    at.pass_seconds(schedule, 1, workload)
+    assert at.rounds == [(10, True)]

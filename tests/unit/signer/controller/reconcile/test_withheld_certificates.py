@@ -11,7 +11,7 @@ from signer.controller.reconcile.withheld_certificates import (
 )
 from signer.issue.authority import CertificateAuthority
 from signer.verify.answer import VerifiedAnswer
-from signer.verify.claimed_answer import WithheldCertificate
+from signer.verify.machines.claim_writes import WithheldCertificate
 from signer.verify.machines.serving_names import ServingNames
 from tests.builders.reconciler import authority
 from tests.builders.scenario import Scenario
@@ -30,12 +30,13 @@ def signed(  # noqa: PLR0913 - one parameter for each input
     verified: VerifiedAnswer = VERIFIED,
     issuer: CertificateAuthority | None = None,
     not_after: datetime = NOT_AFTER,
+    group: str = "attested:0.1",
 ) -> str:
     """Return the ID of the certificate for a CSR; a new one is signed with this name as ID."""
     certificate = WithheldCertificate(pem=b"", credential_id=name, not_after=not_after)
     csr = replace(CSR, name=f"csr-{uid}", uid=uid)
     used = certificates.get_or_sign(
-        csr, verified, issuer or authority(), not_after, lambda: certificate
+        csr, verified, issuer or authority(), not_after, lambda _: certificate, group
     )
     return used.credential_id
 
@@ -62,11 +63,12 @@ def other_node() -> VerifiedAnswer:
         {"uid": "uid-2"},
         {"issuer": other_authority()},
         {"not_after": NOT_AFTER - timedelta(seconds=1)},
+        {"group": "attested:0.2"},
         {"verified": other_node()},
         {"verified": replace(VERIFIED, public_key=pki.ec_key().public_key())},
         {"verified": replace(VERIFIED, serving_names=ServingNames(dns=("a",), addresses=()))},
     ],
-    ids=["CSR", "authority", "shorter lifetime", "node", "public key", "serving names"],
+    ids=["CSR", "authority", "shorter lifetime", "group", "node", "public key", "serving names"],
 )
 def test_attempt_signs_again_if_the_certificate_would_differ(change: dict[str, object]) -> None:
     """A hostile API server may give two CSRs one UID."""

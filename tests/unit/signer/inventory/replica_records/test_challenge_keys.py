@@ -137,6 +137,21 @@ def test_refresh_in_progress_blocks_no_other_thread() -> None:
     assert len(replicas.cluster.reads) == 2
 
 
+def test_first_read_in_progress_blocks_no_other_thread() -> None:
+    """All 64 workers waited for the one whose request to the management cluster hung."""
+    replicas = Replicas()
+    keys, blocked = replicas.replica(), list[str]()
+
+    def meanwhile(_: Request) -> None:
+        with pytest.raises(ChallengeKeyUnavailable, match="has not been read") as caught:
+            keys.cached()
+        blocked.append(caught.value.message)
+
+    replicas.cluster.intercept(meanwhile)
+    keys.cached()
+    assert blocked
+
+
 def test_clock_that_went_back_does_not_stop_refreshes() -> None:
     replicas = Replicas()
     keys = replicas.replica()

@@ -24,8 +24,9 @@ from cryptography.x509.oid import NameOID
 
 from common.errors import ApiServerUnavailable
 from signer.errors import KubeconfigRefused
+from signer.fairness import compute_line
 from signer.kube.decode import object_key
-from signer.kube.transport import connection_pool, endpoint
+from signer.kube.transport import endpoint
 from signer.kube.transport.client import ApiClient
 from signer.kube.transport.kubeconfig import ClientCertificate, Connection
 from signer.kube.transport.tls import client_context
@@ -105,7 +106,7 @@ def test_deadline_of_an_answer_starts_with_its_request(tmp_path: Path) -> None:
     """A connection is reused for longer than one answer may take."""
     clock = FakeClock()
     with (
-        patch.object(connection_pool, "time", SimpleNamespace(monotonic=clock.boottime)),
+        patch.object(compute_line, "time", SimpleNamespace(monotonic=clock.boottime)),
         serving(lambda a: a.give({}), tmp_path) as (_, api),
     ):
         for _ in range(5):

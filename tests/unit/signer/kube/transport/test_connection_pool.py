@@ -3,9 +3,9 @@
 import gc
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from threading import Barrier, Event
 from types import SimpleNamespace
@@ -15,9 +15,11 @@ from unittest.mock import patch
 import h11
 import pytest
 
-from signer.kube.transport import connection_pool
-from signer.kube.transport.connection_pool import ConnectionPool, ContentTooLarge
+from signer.fairness import compute_line
+from signer.kube.transport import connection_pool, http_connection
+from signer.kube.transport.connection_pool import ConnectionPool
 from signer.kube.transport.endpoint import MAX_ADDRESSES, Endpoint
+from signer.kube.transport.http_connection import ContentTooLarge
 from signer.kube.transport.http_messages import HttpMessages, HttpRequest
 from signer.kube.transport.kubeconfig import Connection
 from signer.kube.transport.tls import DeadlineExceeded
@@ -225,7 +227,7 @@ def test_server_that_does_not_shake_hands_is_abandoned() -> None:
         pool = ConnectionPool(endpoint, None, None, answer_seconds=30.0)
         begun = time.monotonic()
         with (
-            patch.object(connection_pool, "CONNECT_SECONDS", 0.2),
+            patch.object(http_connection, "CONNECT_SECONDS", 0.2),
             pytest.raises(TimeoutError),
         ):
             pool.exchange(GET, MAX_CONTENT)
@@ -269,30 +271,24 @@ class SlowServer:
         self._pair = socket.socketpair()
 
     def connect(self, _address: object, timeout: float) -> socket.socket:
-        self.settimeout(timeout)
+        self.timeouts.append(timeout)
         self.clock.pass_time(timeout)
         raise TimeoutError("timed out")
 
-    def settimeout(self, seconds: float) -> None:
-        self.timeouts.append(seconds)
+    def set_up(self, *_: object) -> "SlowServer":
+        """Be the connection with TLS."""
+        return self
 
     def send(self, data: bytes) -> int:
         self.clock.pass_time(20.0)
         return min(len(data), 16 << 10)
-
-    def sendall(self, data: bytes) -> None:
-        while data:
-            data = data[self.send(data) :]
-
-    def fileno(self) -> int:
-        return self._pair[0].fileno()
 
     def close(self) -> None:
         for end in self._pair:
             end.close()
 
 
-def slow_call(server: SlowServer, name: str, replacement: object, body: bytes) -> float:
+def slow_call(server: SlowServer, replaced: Mapping[str, object], body: bytes) -> float:
     """Send a request to a slow server; return how long that took."""
     ca = pki.Authority.make("test", pki.ec_key()).pair.certificate.decode()
     endpoint = Endpoint(Connection(server="https://many.example", ca=ca), user_agent="test")
@@ -301,13 +297,15 @@ def slow_call(server: SlowServer, name: str, replacement: object, body: bytes) -
     addresses = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"192.0.2.{n}", 1)) for n in range(4)]
     begun = server.clock.boottime()
     with (
-        patch.object(connection_pool, "time", SimpleNamespace(monotonic=server.clock.boottime)),
+        patch.object(compute_line, "time", SimpleNamespace(monotonic=server.clock.boottime)),
         patch.object(socket, "getaddrinfo", lambda *_, **__: addresses),
-        patch(name, replacement),
+        ExitStack() as stack,
         closing(server),
-        pytest.raises(DeadlineExceeded),
     ):
-        pool.exchange(request, MAX_CONTENT)
+        for name, replacement in replaced.items():
+            stack.enter_context(patch(name, replacement))
+        with pytest.raises(DeadlineExceeded):
+            pool.exchange(request, MAX_CONTENT)
     return server.clock.boottime() - begun
 
 
@@ -317,12 +315,14 @@ def test_server_that_reads_slowly_does_not_hold_a_worker() -> None:
     The server of the test reads one record in 20 s.
     """
     server = SlowServer(FakeClock())
-    name = "signer.kube.transport.connection_pool._connect"
-    assert slow_call(server, name, lambda *_: server, b"x" * (1 << 20)) == 20.0
-    assert server.timeouts == [12.0]
+    replaced = {
+        "socket.create_connection": lambda *_, **__: server,
+        "signer.kube.transport.http_connection.HttpConnection._set_up_tls": server.set_up,
+    }
+    assert slow_call(server, replaced, b"x" * (1 << 20)) == 20.0
 
 
 def test_time_to_connect_counts_for_the_call() -> None:
     server = SlowServer(FakeClock())
-    assert slow_call(server, "socket.create_connection", server.connect, b"") == 12.0
+    assert slow_call(server, {"socket.create_connection": server.connect}, b"") == 12.0
     assert server.timeouts == [5.0, 5.0, 2.0]

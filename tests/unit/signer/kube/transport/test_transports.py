@@ -1,24 +1,22 @@
-"""What every read of a hostile API server has in common: on threads, and on the event loop."""
+"""What every read of a hostile API server has in common: requests, lists and watches."""
 
-import asyncio
 import gc
 import itertools
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from threading import Lock
 from unittest.mock import patch
 
 import pytest
 
 from common.errors import ApiServerUnavailable
-from signer.fairness.task_pool import TaskPool
-from signer.kube.transport import client, stream
+from signer.kube.transport import client, list_watch
 from signer.kube.transport.client import ApiClient, Expired, PageTooLarge
-from signer.kube.transport.event_loop import EventLoop
+from signer.kube.transport.interruption import Interruption
 from signer.kube.transport.kubeconfig import ClientCertificate, Connection
-from signer.kube.transport.stream import ApiStream
+from signer.kube.transport.list_watch import ListWatch
 from tests.fakes.api_server import Answering, Handler, api_server
 from tests.fakes.drips import DRIPS, dripping
 from tests.harness import pki
@@ -34,27 +32,16 @@ def by_request(api: ApiClient) -> bytes:
     return api.get_page(PATH, QUERY).content
 
 
-@contextmanager
-def streaming(api: ApiClient) -> Iterator[ApiStream]:
-    caller = EventLoop("calls", TaskPool(1))
-    opened = ApiStream(api, caller=caller, tenant="team-a", connecting=asyncio.Lock())
-    try:
-        yield opened
-    finally:
-        opened.close()
+def list_watch_of(api: ApiClient) -> ListWatch:
+    return ListWatch(api, Interruption(), Lock())
 
 
 def by_list(api: ApiClient) -> bytes:
-    with streaming(api) as opened:
-        return asyncio.run(opened.get_page(PATH, QUERY)).content
+    return list_watch_of(api).get_page(PATH, QUERY).content
 
 
 def by_watch(api: ApiClient) -> bytes:
-    async def collect(opened: ApiStream) -> bytes:
-        return b"".join([line async for line in opened.watch(PATH, QUERY)])
-
-    with streaming(api) as opened:
-        return asyncio.run(collect(opened))
+    return b"".join(list_watch_of(api).watch(PATH, QUERY))
 
 
 every_read = pytest.mark.parametrize("read", [by_request, by_list, by_watch])
@@ -137,8 +124,8 @@ def test_dripping_answer_is_abandoned(drip: str, read: Read, tmp_path: Path) -> 
     begun = time.monotonic()
     with (
         patch.object(client, "ANSWER_SECONDS", 0.5),
-        patch.object(stream, "ANSWER_SECONDS", 0.5),
-        patch.object(stream, "_WATCH_SECONDS", 0.5),
+        patch.object(list_watch, "ANSWER_SECONDS", 0.5),
+        patch.object(list_watch, "_WATCH_SECONDS", 0.5),
         pytest.raises(ApiServerUnavailable, match="cannot be reached") as caught,
     ):
         read_from(dripping(drip), read, tmp_path)
@@ -154,7 +141,7 @@ def test_page_of_several_objects_that_comes_too_slowly_is_too_large(
     with (
         patch.dict(QUERY, limit="2"),
         patch.object(client, "ANSWER_SECONDS", 0.5),
-        patch.object(stream, "ANSWER_SECONDS", 0.5),
+        patch.object(list_watch, "ANSWER_SECONDS", 0.5),
         pytest.raises(PageTooLarge),
     ):
         read_from(dripping("chunks"), read, tmp_path)

@@ -1,11 +1,9 @@
 """A reflector keeps its cache right, whatever the API server does."""
 
-import asyncio
 import itertools
 import tracemalloc
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
-from typing import Any, TypeVar
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from typing import Any, NoReturn
 from unittest.mock import patch
 
 import msgspec
@@ -17,13 +15,13 @@ from signer.kube import pages
 from signer.kube.decode import Fields, Json, Source, decode
 from signer.kube.pages import read_page
 from signer.kube.transport.client import Expired, PageTooLarge, Response
+from signer.kube.transport.interruption import Interrupted, Interruption
 from signer.kube.watches import cache as cache_module
 from signer.kube.watches import outage, watch
 from signer.kube.watches.cache import Cache
 from signer.kube.watches.watch import Reflector, ResourceSpec
 from tests.builders.unreadable import STORED_LEVELS, nested
 
-T = TypeVar("T")
 Step = Json | Exception
 """The server's next answer, or an exception."""
 
@@ -46,7 +44,7 @@ def written(step: Json) -> bytes:
 
 
 class Server:
-    """Plays the steps of `lists` and `watches` one after another, then cancels the reflector."""
+    """Plays the steps of `lists` and `watches` one after another, then stops the reflector."""
 
     name = "fake"
 
@@ -54,35 +52,37 @@ class Server:
         self._lists = iter(lists)
         self._watches = iter(watches)
         self.queries: list[dict[str, str]] = []
+        self.interruption = Interruption()
         self.closed = False
         self.turns = 0
 
-    async def get_page(self, path: str, query: Mapping[str, str]) -> Response:
+    def stop(self) -> NoReturn:
+        self.interruption.end()
+        raise Interrupted
+
+    def get_page(self, path: str, query: Mapping[str, str]) -> Response:
         assert path == "/things"
         self.queries.append(dict(query))
         step = next(self._lists, None)
         if step is None:
-            raise asyncio.CancelledError
+            self.stop()
         if isinstance(step, Exception):
             raise step
         return Response(status=200, content=written(step))
 
-    async def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+    def watch(self, path: str, query: Mapping[str, str]) -> Generator[bytes, None, None]:
         assert path == "/things"
         self.queries.append(dict(query))
         steps = next(self._watches, None)
         if steps is None:
-            raise asyncio.CancelledError
+            self.stop()
         for step in steps:
             if isinstance(step, Exception):
                 raise step
             yield written(step)
 
-    async def yield_cpu(self) -> None:
+    def yield_cpu(self) -> None:
         self.turns += 1
-
-    async def call(self, function: Callable[[], T]) -> T:
-        return function()
 
     def close(self) -> None:
         self.closed = True
@@ -92,16 +92,33 @@ def run(server: Server, resource: ResourceSpec[str], cache: Cache[str]) -> list[
     """Run a reflector until the server has no more steps; return the seconds of its pauses."""
     pauses: list[float] = []
 
-    async def sleep(seconds: float) -> None:
+    def sleep(seconds: float) -> None:
         pauses.append(seconds)
         if len(pauses) > MAX_PAUSES:
-            raise asyncio.CancelledError
+            server.stop()
 
-    with suppress(asyncio.CancelledError):
-        asyncio.run(Reflector(server, resource, cache, sleep=sleep).run())
+    with patch.object(server.interruption, "sleep", sleep):
+        reflector_of(server, resource, cache).run()
     return pauses
 
 
+def reflector_of(
+    server: Server,
+    resource: ResourceSpec[str],
+    cache: Cache[str],
+    interrupted: Callable[[], None] = lambda: None,
+) -> Reflector[str]:
+    return Reflector(
+        server,
+        resource,
+        cache,
+        interruption=server.interruption,
+        start=lambda *_: None,
+        interrupted=interrupted,
+    )
+
+
+SECONDS = 60.0
 MAX_PAUSES = 20
 """After which a test ends although the server has more steps."""
 
@@ -137,6 +154,9 @@ def _read(source: Source) -> str | None:
     if value == "unreadable":
         raise ValueError
     return value or None
+
+
+THINGS = ResourceSpec(plural="things", path="/things", read=_read)
 
 
 def test_events_after_the_list_are_applied() -> None:
@@ -226,19 +246,19 @@ class Hanging(Server):
 
     act: Callable[[], None]
 
-    async def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
-        async for _ in super().watch(path, query):
+    def watch(self, path: str, query: Mapping[str, str]) -> Generator[bytes, None, None]:
+        for _ in super().watch(path, query):
             raise AssertionError(query)
-        asyncio.get_running_loop().call_soon(self.act)
-        await asyncio.get_running_loop().create_future()
-        yield b""
+        self.act()
+        self.interruption.sleep(SECONDS)
+        yield b"no interruption"
 
 
 def test_restore_that_the_versions_do_not_show_ends_the_watch_and_lists_everything() -> None:
     """The restored API server has passed the version of the watch: it brings later events alone."""
     server = Hanging([page(100, thing("a", 1, "1")), page(101, thing("b", 8, "2"))], [[]])
     cache: Cache[str] = Cache("things")
-    reflector = Reflector(server, ResourceSpec(plural="things", path="/things", read=_read), cache)
+    reflector = reflector_of(server, THINGS, cache)
     readable: list[bool] = []
 
     def restore() -> None:
@@ -246,19 +266,40 @@ def test_restore_that_the_versions_do_not_show_ends_the_watch_and_lists_everythi
         readable.append(cache.has_synced)
 
     server.act = restore
-    with suppress(asyncio.CancelledError):
-        asyncio.run(reflector.run())
+    reflector.run()
     assert readable == [False]
     assert cache.all() == ("2",)
     assert [query.get("resourceVersion") for query in server.queries] == [None, "100", None, "101"]
 
 
+def test_list_that_began_before_a_restore_makes_nothing_readable() -> None:
+    """Its thread ends the list, while another one has noticed the restore."""
+    readable: list[bool] = []
+
+    class Restored(Server):
+        def yield_cpu(self) -> None:
+            if not self.turns:
+                reflector.list_again()
+            self.turns += 1
+
+        def watch(self, path: str, query: Mapping[str, str]) -> Generator[bytes, None, None]:
+            readable.append(cache.has_synced)
+            self.interruption.check()
+            yield from super().watch(path, query)
+
+    before = [thing(str(n), 1, "old") for n in range(watch._VALUES_PER_TURN)]
+    server = Restored([page(100, *before), page(101, thing("b", 8, "new"))], [])
+    cache: Cache[str] = Cache("things")
+    reflector = reflector_of(server, THINGS, cache)
+    reflector.run()
+    assert readable == [False, True]
+    assert cache.all() == ("new",)
+
+
 def test_second_restore_before_the_list_does_not_end_the_reflector() -> None:
     """It ended for good, and no request was decided until the process started again."""
     server = Hanging([page(100), page(101)], [[]])
-    reflector = Reflector(
-        server, ResourceSpec(plural="things", path="/things", read=_read), Cache("things")
-    )
+    reflector = reflector_of(server, THINGS, Cache("things"))
     reflector.list_again()
 
     def restore() -> None:
@@ -266,29 +307,20 @@ def test_second_restore_before_the_list_does_not_end_the_reflector() -> None:
         reflector.list_again()
 
     server.act = restore
-    with suppress(asyncio.CancelledError):
-        asyncio.run(reflector.run())
+    reflector.run()
     assert [query.get("resourceVersion") for query in server.queries] == [None, "100", None, "101"]
 
 
 def test_reflector_that_is_stopped_while_it_lists_again_ends() -> None:
     server = Hanging([page(100), page(101)], [[]])
-    reflector = Reflector(
-        server, ResourceSpec(plural="things", path="/things", read=_read), Cache("things")
-    )
+    reflector = reflector_of(server, THINGS, Cache("things"))
 
-    async def stop_meanwhile() -> None:
-        task = asyncio.create_task(reflector.run())
+    def stop() -> None:
+        reflector.list_again()
+        reflector.stop()
 
-        def stop() -> None:
-            reflector.list_again()
-            task.cancel()
-
-        server.act = stop
-        with suppress(asyncio.CancelledError):
-            await task
-
-    asyncio.run(stop_meanwhile())
+    server.act = stop
+    reflector.run()
     assert server.closed
     assert len(server.queries) == 2
 
@@ -323,15 +355,9 @@ def failed(status: int) -> ApiServerUnavailable:
 def test_each_outage_is_reported_once_and_a_refusal_is_not(lists: list[Step], count: int) -> None:
     """Verdicts wait after each report: a kind that stays broken held them up half of the time."""
     lost: list[None] = []
-    reflector = Reflector(
-        Server(lists, [[Expired()]]),
-        ResourceSpec(plural="things", path="/things", read=_read),
-        Cache("things"),
-        interrupted=lambda: lost.append(None),
-        sleep=lambda _: asyncio.sleep(0),
-    )
-    with suppress(asyncio.CancelledError):
-        asyncio.run(reflector.run())
+    server = Server(lists, [[Expired()]])
+    with patch.object(server.interruption, "sleep", lambda _: None):
+        reflector_of(server, THINGS, Cache("things"), lambda: lost.append(None)).run()
     assert len(lost) == count
 
 
@@ -396,12 +422,11 @@ def test_watch_that_is_accepted_and_silent_is_not_outdated(monkeypatch: pytest.M
     readable: list[bool] = []
 
     class Silent(Server):
-        async def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+        def watch(self, path: str, query: Mapping[str, str]) -> Generator[bytes, None, None]:
             readable.append(cache.has_synced)
             yield b""
             readable.append(cache.has_synced)
-            async for line in super().watch(path, query):
-                yield line
+            yield from super().watch(path, query)
 
     server = Silent([page(5, thing("a", 1, "1")), page(5)], [[failed(0)], []])
     run(server, ResourceSpec(plural="things", path="/things", read=_read), cache)
@@ -626,12 +651,12 @@ def test_path_that_discovery_returns_is_listed() -> None:
     assert next(paths, None) is None
 
 
-def test_reflector_that_is_cancelled_closes_its_connection() -> None:
+def test_reflector_that_is_stopped_gives_back_what_it_holds() -> None:
     assert Played([page(5)], []).server.closed
 
 
-def test_other_reflectors_get_their_turn_during_a_long_list() -> None:
-    """All watches share one thread: 100,000 values would hold it for seconds.
+def test_other_threads_compute_during_a_long_list() -> None:
+    """Few threads compute at a time: 100,000 values would hold a place for seconds.
 
     They get it while the values are read, and while their handlers are called.
     """

@@ -12,7 +12,10 @@ import pytest
 import yaml
 
 from common.names import CLIENT_SIGNER
+from signer.claims.ended_entry import EndedEntry
 from signer.inventory.cluster_api.cluster import CLIENT_SIGNER_ANNOTATION, ClusterCondition
+from signer.inventory.ended_certificates import POLICY_NAMES, EndedCertificatesClient
+from signer.kube.resources import ADMISSION_POLICIES
 from signer.model import ClusterKey
 from signer.operator_cli.checks import management_checks, workload_checks
 from signer.operator_cli.checks.findings import DoctorCheck, Finding, FindingResult, exit_status
@@ -27,12 +30,13 @@ from tests.builders import kube_objects
 from tests.builders.operator_clusters import CLUSTER
 from tests.builders.replica_leases import replica_lease
 from tests.fakes.cluster import FakeCluster
-from tests.fakes.cluster_clients import management_api
+from tests.fakes.cluster_clients import FakeClient, management_api
 from tests.fakes.management_api import Console
 from tests.harness import pki
 
 RBAC = Path(__file__).parents[5] / "packaging/signer"
 NOW = datetime.now(UTC)
+WHOLE = NOW.replace(microsecond=0)
 LIFETIME = timedelta(days=365)
 
 
@@ -80,6 +84,46 @@ def test_checked_permissions_in_workload_clusters_are_packaged() -> None:
         for verb, resource, subresource in workload_checks.PERMISSIONS
     }
     assert checked <= packaged
+
+
+def test_policies_that_the_signer_may_write_are_those_that_it_writes() -> None:
+    [rule] = [rule for rule in rules("workload-rbac.yaml") if POLICY_NAMES[0] in _names(rule)]
+    assert _names(rule) == list(POLICY_NAMES)
+    granted = {(v, r, POLICY_NAMES[0]) for v in rule["verbs"] for r in rule["resources"]}
+    checked = workload_checks.NAMED_PERMISSIONS
+    assert {(verb, resource.plural, name) for verb, resource, name in checked} == granted
+
+
+def _names(rule: Mapping[str, Any]) -> list[str]:
+    return list(rule.get("resourceNames", ()))
+
+
+def test_optional_policy_is_for_the_same_requests_as_the_list() -> None:
+    text = (RBAC / "attested-nodes-policy.yaml").read_text(encoding="utf-8")
+    optional, _ = yaml.safe_load_all(text)
+    cluster = FakeCluster()
+    entry = EndedEntry(key="ab" * 16, term=1, is_ban=True, since=WHOLE, until=WHOLE)
+    EndedCertificatesClient(FakeClient(cluster)).change(lambda _: {"node-1": entry})
+    listed = cluster.objects[ADMISSION_POLICIES.object_path(POLICY_NAMES[0])]
+    for part in ("failurePolicy", "matchConstraints", "matchConditions"):
+        assert optional["spec"][part] == listed["spec"][part]
+
+
+def test_nodes_that_the_optional_policy_would_refuse_are_named() -> None:
+    workload = FakeCluster(review=lambda _: {"allowed": True})
+    names = [f"node-{number:02}" for number in range(13)]
+    workload.put("/api/v1/nodes", *({"metadata": {"name": name}} for name in names))
+
+    def finding(*attested: str) -> str:
+        client = FakeClient(workload)
+        findings = workload_checks.read_workload_findings(client, CLUSTER, frozenset(attested))
+        [found] = [each for each in findings if each.check == "attested nodes"]
+        assert found.result is FindingResult.OK
+        return found.message
+
+    assert finding(*names) == ""
+    message = finding("node-00")
+    assert message.endswith("would refuse the writes of " + ", ".join(names[1:11]) + " and 2 more")
 
 
 @pytest.mark.parametrize(

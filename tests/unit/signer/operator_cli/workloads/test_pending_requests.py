@@ -98,13 +98,13 @@ def test_reason_is_the_signers_and_not_the_requesters(
     condition: AttestedCondition | None, key: str, expected: str
 ) -> None:
     """A requester filed its request with the annotation of the signer."""
-    forged = replace(request(), reported="EndorsementKeyBanned: run unban", endorsement_key=key)
+    forged = replace(request(), reported="EndorsementKeyBanned: run ban", endorsement_key=key)
     machine = replace(MACHINE, attested=condition)
     cluster = read_cluster({"metadata": METADATA | {"name": "c1"}, "spec": {}})
     read = snapshot(machines=[machine])
     [document] = pending._documents(cluster, [forged], read, {RECORDED})
     assert document["reason"] == expected
-    assert document["reported"] == "EndorsementKeyBanned: run unban"
+    assert document["reported"] == "EndorsementKeyBanned: run ban"
 
 
 def test_key_that_the_signer_has_not_recorded_gets_no_command() -> None:

@@ -173,13 +173,15 @@ def test_answers_of_other_types_are_findings_and_no_crash() -> None:
             return 201, {"status": {"allowed": True}}
         return 200, {"items": [odd]}
 
-    findings = read_workload_findings(workload(answer), CLUSTER)
+    findings = read_workload_findings(workload(answer), CLUSTER, frozenset())
     assert {finding.result for finding in findings} == {FindingResult.OK}
 
 
 def test_review_of_another_type_is_an_error_of_that_cluster() -> None:
     with pytest.raises(ApiServerUnavailable):
-        read_workload_findings(workload((201, {"status": {"allowed": "yes"}})), CLUSTER)
+        read_workload_findings(
+            workload((201, {"status": {"allowed": "yes"}})), CLUSTER, frozenset()
+        )
 
 
 def test_service_of_a_workload_cluster_adds_no_management_object() -> None:
@@ -261,3 +263,10 @@ def test_refusal_of_a_workload_cluster_is_one_line_without_json_that_names_the_c
         "the workload cluster team-a/c1 cannot be read: the API server answered with status 403"
         " (GET /api/v1/x: secrets is forbidden)"
     )
+
+
+def test_deeply_nested_error_of_an_api_server_is_shown_as_text() -> None:
+    detail = "GET /x: " + "[" * 100_000 + "]" * 100_000
+    error = ApiServerUnavailable("the API server answered", detail=detail)
+    error.status = 500
+    assert workload_reader._describe(error) == "the API server answered (GET /x)"

@@ -13,5 +13,5 @@ def test_a1_key_may_have_noda() -> None:
     public = attestation_key().public
     with_noda = replace(public, attributes=public.attributes | ObjectAttributes.NODA)
     schemes = Policy(name="test").attestation_key.schemes
-    name = verify_attestation_key(with_noda.to_tpm2b(), schemes).name
+    name = verify_attestation_key(with_noda.to_tpm2b(), schemes).tpm_name
     assert name == with_noda.name() != public.name()

@@ -74,7 +74,7 @@ def certified(file: str) -> tuple[AttestationKey, TpmKeys]:
     key = read_fields(extract_certificate(content)).public_key
     assert isinstance(key, rsa.RSAPublicKey)
     keys = TpmKeys(ek_public=b"", ek_certificates=(), ak_public=b"", ak_certificate=content)
-    return AttestationKey(public_key=key, scheme=SCHEME, name=b"\0\x0b" + bytes(32)), keys
+    return AttestationKey(public_key=key, scheme=SCHEME, tpm_name=b"\0\x0b" + bytes(32)), keys
 
 
 @pytest.mark.parametrize("file", CERTIFICATES)
@@ -101,7 +101,7 @@ def spki_end(content: bytes) -> int:
 ALTERED: dict[str, tuple[Callable[[bytes], int], type[AttestationError]]] = {
     "common name": (
         lambda content: content.index(b".TrustedVM.Azure.windows.net") - 1,
-        AttestationCertificateNotAllowed,
+        AttestationCertificateUntrusted,
     ),
     "purpose": (
         lambda content: content.index(b"\x67\x81\x05\x08\x03") + 4,
@@ -110,7 +110,7 @@ ALTERED: dict[str, tuple[Callable[[bytes], int], type[AttestationError]]] = {
     "key": (spki_end, AttestationCertificateMismatch),
     "signature": (
         lambda content: len(extract_certificate(content)) - 1,
-        AttestationCertificateNotAllowed,
+        AttestationCertificateUntrusted,
     ),
     "form": (lambda _: 0, AttestationCertificateMalformed),
 }
@@ -201,7 +201,9 @@ def number(report: bytes, name: str) -> int:
 def verified_pcrs(evidence: _Evidence, nonce: bytes | None = None) -> Pcrs:
     """Verify the quote of the attestation key that the report names (Q1 to Q3)."""
     public = rsa.RSAPublicNumbers(number(evidence.report, "e"), number(evidence.report, "n"))
-    key = AttestationKey(public_key=public.public_key(), scheme=SCHEME, name=b"\0\x0b" + bytes(32))
+    key = AttestationKey(
+        public_key=public.public_key(), scheme=SCHEME, tpm_name=b"\0\x0b" + bytes(32)
+    )
     signature = Signature(scheme=SCHEME.algorithm, hash=SCHEME.hash, value=evidence.signature)
     nonce = nonce or Attest.parse(evidence.quote).extra_data
     attest = verify_quote(evidence.quote, signature.encode(), key, nonce)

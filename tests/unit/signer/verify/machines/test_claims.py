@@ -39,6 +39,7 @@ from tests.builders.scenario import (
     Scenario,
     key_name,
     machine,
+    signed,
     unreleased,
 )
 from tests.builders.software_tpm import TpmKey, endorsement_key
@@ -74,7 +75,7 @@ def make(
         replace(verified, holder=replace(verified.holder, basis=basis)),
         replace(scenario.context(), policy=policy, now=NOW),
         claims=FakeClaimStore(store=scenario.store) if claims is None else claims,
-        certificate=unreleased(NOT_AFTER),
+        sign=signed(NOT_AFTER),
     )
 
 
@@ -292,7 +293,7 @@ def test_k_first_claim_creates_both_objects(scenario: Scenario) -> None:
     """Key, name, and the key once more (K3)."""
     claims = FakeClaimStore(store=scenario.store)
     claimed = make(scenario, claims=claims)
-    assert claimed.certificate == unreleased(NOT_AFTER).pem
+    assert claimed.certificate == unreleased(NOT_AFTER)
     assert [w.split(" ")[:2] for w in claims.writes] == [
         ["create", "key"],
         ["create", "node"],

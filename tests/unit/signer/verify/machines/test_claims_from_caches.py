@@ -8,7 +8,7 @@ from datetime import timedelta
 from signer.model import TrustBasis
 from signer.verify.answer import VerifiedAnswer
 from signer.verify.claimed_answer import make_claims
-from tests.builders.scenario import ABROAD, NODE, NOW, Scenario, key_name, machine, unreleased
+from tests.builders.scenario import ABROAD, NODE, NOW, Scenario, key_name, machine, signed
 from tests.builders.software_tpm import endorsement_key
 from tests.fakes.claims import FakeClaimStore
 
@@ -18,7 +18,7 @@ NOT_AFTER = NOW + timedelta(days=7)
 
 def make(scenario: Scenario, verified: VerifiedAnswer) -> FakeClaimStore:
     claims = FakeClaimStore(store=scenario.store)
-    make_claims(verified, scenario.context(), claims=claims, certificate=unreleased(NOT_AFTER))
+    make_claims(verified, scenario.context(), claims=claims, sign=signed(NOT_AFTER))
     return claims
 
 

@@ -177,5 +177,7 @@ def test_object_of_any_tenant_that_cannot_be_read_is_a_row_and_ends_no_command(
         f"{kind} deep",
         "ObjectUnreadable",
     )
-    assert row["nextStep"] == f"kubectl delete {kind.lower()} deep -n team-b, or correct it"
+    assert row["nextStep"] == (
+        f"correct the object, or kubectl delete {kind.lower()} deep -n team-b"
+    )
     assert f"left out: {kind} team-b/deep: nested too deeply" in console.complaint

@@ -1,4 +1,4 @@
-"""`ban`, `unban`, `release` and `replace`: whose key they change, and that they ask."""
+"""`ban`, `ban --lift`, `release` and `replace`: whose key they change, and that they ask."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace as replace_fields
@@ -11,7 +11,7 @@ from signer.inventory.custom_resources.claim_objects import encode_attested_node
 from signer.inventory.kinds import ATTESTED_NODES, ENDORSEMENT_KEYS
 from signer.kube.transport.client import Request
 from signer.model import ClusterKey
-from signer.operator_cli.commands.key_changes import ban, release, replace, unban
+from signer.operator_cli.commands.key_changes import ban, release, replace
 from signer.operator_cli.errors import InputInvalid, Rejected
 from signer.operator_cli.session import Session
 from tests.builders.attested_nodes import attested_node
@@ -59,7 +59,7 @@ def management(**victim: object) -> FakeManagement:
 
 COMMANDS: Mapping[str, Callable[[Session], int]] = {
     "ban": ban.run,
-    "unban": unban.run,
+    "lift": ban.run,
     "release": release.run,
     "replace": replace.run,
 }
@@ -70,8 +70,11 @@ def call(management: FakeManagement, command: str, key: str, **arguments: Any) -
     given = {
         "key": key,
         "new_key": NEW,
-        "reason": "stolen",
+        "reason": None if command == "lift" else "stolen",
         "now": False,
+        "node": None,
+        "lift": command == "lift",
+        "certificates_too": False,
         "cluster": TEAM_B,
         "provider_id": None,
         **arguments,
@@ -106,7 +109,7 @@ def test_key_of_another_node_is_left_alone_if_the_api_server_ignores_the_selecto
 @pytest.mark.parametrize("name", [VICTIM, VICTIM_NODE])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_command_shows_whose_key_it_changes_and_asks(command: str, name: str) -> None:
-    cluster = management(**({"banned": {"reason": "stolen"}} if command == "unban" else {}))
+    cluster = management(**({"banned": {"reason": "stolen"}} if command == "lift" else {}))
     before = cluster.key(VICTIM)
     with pytest.raises(Rejected, match="nothing was changed") as refused:
         call(cluster, command, name)
@@ -124,9 +127,9 @@ def test_command_shows_whose_key_it_changes_and_asks(command: str, name: str) ->
 @pytest.mark.parametrize(
     ("days", "key", "message"),
     [
-        (3, VICTIM, "stays valid until 2026-11-25T00:00:00Z (for 3d); --now ends it for writes."),
+        (3, VICTIM, "the present one stays valid until 2026-11-25T00:00:00Z (for 3d)."),
         (-3, VICTIM, "certificate of node node-1 expired 2026-11-19T00:00:00Z."),
-        (3, NEW, "certificate of node node-1 stays valid until it expires;"),
+        (3, NEW, "for reads, the present one stays valid until it expires."),
     ],
     ids=["valid", "expired", "of another key"],
 )
@@ -141,14 +144,87 @@ def test_command_says_until_when_the_present_certificate_is_valid(
     assert message in call(cluster, command, VICTIM, yes=True).complaint
 
 
-def test_key_without_a_node_has_no_certificate_that_stays_valid() -> None:
+def test_ban_that_ends_no_certificate_says_so() -> None:
+    """As after a restore that lost the claim: then the operator names the node."""
     cluster = management(heldBy=None)
-    assert "No node holds the key" in call(cluster, "ban", VICTIM, yes=True).complaint
+    assert "the ban ends no certificate" in call(cluster, "ban", VICTIM, yes=True).complaint
+    console = call(cluster, "ban", VICTIM, node=(TEAM_A, "node-1"), yes=True)
+    assert "the certificates of node node-1 end within seconds" in console.complaint
+    named = {"clusterNamespace": "team-a", "clusterName": "c1", "nodeName": "node-1"}
+    assert cluster.key(VICTIM)["banned"]["node"] == named
+    assert cluster.key(VICTIM)["banned"]["reason"] == "stolen"
+
+
+SINCE = "2026-11-22T00:00:00Z"
+LIFTED: dict[str, tuple[dict[str, object], bool, dict[str, object]]] = {
+    "what was ended stays ended": ({"banned": {"reason": "x"}}, False, {"term": 2}),
+    "a false alarm": ({"banned": {"reason": "x"}}, True, {"certificatesToo": True}),
+    "the second lift": ({"banned": {"reason": "x"}, "term": 2}, False, {"term": 3}),
+    "after a false alarm": (
+        {"banned": {"reason": "x"}, "banLifted": {"at": SINCE, "certificatesToo": True}},
+        False,
+        {"term": 2, "at": "2026-11-22T00:00:01Z"},
+    ),
+    "in the same second": (
+        {"banned": {"reason": "x", "since": SINCE}},
+        False,
+        {"term": 2, "at": "2026-11-22T00:00:01Z"},
+    ),
+    "a ban that only the list has": ({}, False, {}),
+}
+
+
+@pytest.mark.parametrize(("spec", "too", "expected"), LIFTED.values(), ids=LIFTED)
+def test_lift_says_when_and_adds_to_the_term(
+    spec: dict[str, object],
+    too: bool,  # noqa: FBT001 - a parameter of the case
+    expected: dict[str, object],
+) -> None:
+    cluster = management(**spec)
+    call(cluster, "lift", VICTIM, certificates_too=too, yes=True)
+    key = cluster.key(VICTIM)
+    assert key.get("banned") is None
+    lifted = {"at": SINCE, "by": key["banLifted"]["by"]}
+    given = {k: v for k, v in expected.items() if k != "term"}
+    assert {k: v for k, v in key["banLifted"].items() if v is not None} == lifted | given
+    assert key.get("term") == expected.get("term")
+
+
+def test_lift_exceeds_the_term_of_the_claim() -> None:
+    cluster = management(banned={"reason": "x"})
+    node = attested_node(TEAM_A, node_name="node-1", key=VICTIM, term=5, last_attested=NOW)
+    cluster.put(ATTESTED_NODES.collection_path("team-a"), encode_attested_node(node, ""))
+    call(cluster, "lift", VICTIM, yes=True)
+    assert cluster.key(VICTIM)["term"] == 6
+
+
+def test_lift_of_a_key_without_an_object_creates_it() -> None:
+    """A restore lost the object, and the list of a workload cluster has the ban."""
+    cluster = management()
+    call(cluster, "lift", NEW, yes=True)
+    assert cluster.key(NEW)["banLifted"]["at"] == SINCE
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        ("ban", {"reason": None}),
+        ("ban", {"certificates_too": True}),
+        ("lift", {"reason": "stolen"}),
+        ("lift", {"now": True}),
+        ("lift", {"node": (TEAM_A, "node-1")}),
+    ],
+)
+def test_flags_that_do_not_belong_together_are_refused(
+    command: str, arguments: dict[str, object]
+) -> None:
+    with pytest.raises(InputInvalid):
+        call(management(), command, VICTIM, yes=True, **arguments)
 
 
 def test_node_with_a_new_tpm_names_its_new_key() -> None:
-    """The replaced key still names the node: only `unban` is for it."""
-    for command, key in (("ban", NEW), ("unban", VICTIM)):
+    """The replaced key still names the node: only `ban --lift` is for it."""
+    for command, key in (("ban", NEW), ("lift", VICTIM)):
         cluster = management(banned={"reason": "replaced"})
         cluster.put_key(NEW, heldBy=holder(TEAM_A, "node-1"))
         assert key in call(cluster, command, VICTIM_NODE, yes=True).output
@@ -231,10 +307,10 @@ def test_key_that_changes_while_the_operator_is_asked_is_not_written(
 ) -> None:
     """The write was made under a version that the operator had not seen."""
     banned = {"banned": {"reason": "lost"}}
-    cluster = management(**(banned if command == "unban" else {}))
+    cluster = management(**(banned if command == "lift" else {}))
 
     def confirm(*_: object, **__: object) -> None:
-        if command == "unban":
+        if command == "lift":
             cluster.key(VICTIM)["banned"] = {"reason": "stolen"}
         else:
             cluster.key(VICTIM)["heldBy"] = holder(TEAM_B, "mine")
@@ -249,7 +325,7 @@ def test_key_that_changes_while_the_operator_is_asked_is_not_written(
 def test_renewal_while_the_operator_is_asked_stops_no_change(
     command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster = management(**({"banned": {"reason": "lost"}} if command == "unban" else {}))
+    cluster = management(**({"banned": {"reason": "lost"}} if command == "lift" else {}))
 
     def confirm(*_: object, **__: object) -> None:
         cluster.key(VICTIM)["heldBy"]["lastClaimed"] = "2026-11-22T00:00:00Z"

@@ -1,84 +1,82 @@
-"""Lists and watches on an event loop, of an API server that may be hostile."""
+"""Lists and watches of an API server that may be hostile."""
 
-import asyncio
 import gc
 import itertools
 import json
 import socket
+import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from threading import Event
+from threading import Event, Lock, Thread
 from typing import TypeVar
 from unittest.mock import patch
 
 import pytest
 
 from common.errors import ApiServerUnavailable
+from signer.fairness.compute_line import ComputeLine
 from signer.fairness.cpu_budget import CpuBudget, CpuShare
-from signer.fairness.memory_budget import MemoryBudget
-from signer.kube.transport import stream
+from signer.fairness.memory_budget import MemoryBudget, MemoryShare
+from signer.kube.transport import list_watch
 from signer.kube.transport.client import ApiClient
-from signer.kube.transport.event_loop import EventLoop
+from signer.kube.transport.http_connection import HttpConnection, Server
+from signer.kube.transport.interruption import Interrupted, Interruption
 from signer.kube.transport.kubeconfig import Connection
-from signer.kube.transport.stream import ApiStream, LineBuffer
+from signer.kube.transport.list_watch import LineBuffer, ListWatch
 from tests.fakes.api_server import Answering, FakeApiServer, Handler, api_server
 
 T = TypeVar("T")
+SECONDS = 60.0
 PATH = "/api/v1/things"
 MAX_RESPONSE = 1 << 20
-
-
-class Here(EventLoop):
-    """Calls functions at once, and notes what is called for whom."""
-
-    def __init__(self) -> None:
-        self.called: list[tuple[str, str]] = []
-
-    async def call(self, tenant: str, function: Callable[[], T]) -> T:
-        inner = getattr(function, "func", function)
-        self.called.append((tenant, inner.__name__))
-        return function()
 
 
 def open_stream(
     described: Connection,
     *,
     cpu: CpuShare | None = None,
-    caller: Here | None = None,
-    connecting: asyncio.Lock | None = None,
+    interruption: Interruption | None = None,
+    connecting: "Lock | None" = None,
     reading: MemoryBudget | None = None,
-) -> ApiStream:
-    api = ApiClient("fake", described, user_agent="test", max_response=MAX_RESPONSE, cpu=cpu)
-    return ApiStream(
-        api,
-        caller=caller or Here(),
-        tenant="team-a",
-        connecting=connecting or asyncio.Lock(),
-        reading=reading,
+) -> ListWatch:
+    share = None if reading is None else MemoryShare(reading, "team-a")
+    api = ApiClient(
+        "fake",
+        described,
+        user_agent="test",
+        max_response=MAX_RESPONSE,
+        cpu=cpu,
+        reading=share,
     )
+    return ListWatch(api, interruption or Interruption(), connecting or Lock())
+
+
+def close(opened: ListWatch) -> None:
+    opened.close()
+    opened._api.close()
 
 
 @contextmanager
-def serving(handler: Handler, directory: Path) -> Iterator[tuple[FakeApiServer, ApiStream]]:
+def serving(handler: Handler, directory: Path) -> Iterator[tuple[FakeApiServer, ListWatch]]:
     with api_server(handler, directory) as server:
         opened = open_stream(server.connection())
         yield server, opened
-        opened.close()
+        close(opened)
         gc.collect()
 
 
-async def collect(opened: ApiStream, query: Mapping[str, str]) -> list[bytes]:
-    accepted, *events = [line async for line in opened.watch(PATH, query)]
+def collect(opened: ListWatch, query: Mapping[str, str]) -> list[bytes]:
+    accepted, *events = opened.watch(PATH, query)
     assert accepted == b""
     return events
 
 
-def watch(opened: ApiStream, query: Mapping[str, str] | None = None) -> list[bytes]:
+def watch(opened: ListWatch, query: Mapping[str, str] | None = None) -> list[bytes]:
     """Return the events of one watch."""
-    return asyncio.run(collect(opened, query or {}))
+    return collect(opened, query or {})
 
 
 def test_list_and_watch_use_one_connection(tmp_path: Path) -> None:
@@ -89,50 +87,47 @@ def test_list_and_watch_use_one_connection(tmp_path: Path) -> None:
         ports.add(answering.client_address[1])
         answering.give_chunks(iter([b'{"type":"ADDED"}\n']))
 
-    async def list_and_watch(opened: ApiStream) -> None:
+    def list_and_watch(opened: ListWatch) -> None:
         for _ in range(2):
-            await opened.get_page(PATH, {})
-            assert await collect(opened, {}) == [b'{"type":"ADDED"}']
+            opened.get_page(PATH, {})
+            assert collect(opened, {}) == [b'{"type":"ADDED"}']
 
     with serving(give, tmp_path) as (server, opened):
-        asyncio.run(list_and_watch(opened))
+        list_and_watch(opened)
     assert len(server.requests) == 4
     assert len(ports) == 1
 
 
-def test_streams_of_one_server_set_up_tls_one_after_another(tmp_path: Path) -> None:
+def test_streams_of_one_server_set_up_tls_one_after_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """500 clusters had 1,500 handshakes at once, each with the buffers of a handshake."""
-    steps: list[object] = []
+    connecting, held = Lock(), list[bool]()
+    set_up = HttpConnection._set_up_tls
 
-    class Noting(Here):
-        async def call(self, tenant: str, function: Callable[[], T]) -> T:
-            steps.append(getattr(function, "__self__", None))
-            return await super().call(tenant, function)
+    def note(connection: HttpConnection, connected: socket.socket, server: Server) -> ssl.SSLSocket:
+        held.append(connecting.locked())
+        return set_up(connection, connected, server)
 
-    async def read_at_once(described: Connection) -> None:
-        connecting, caller = asyncio.Lock(), Noting()
-        streams = [open_stream(described, caller=caller, connecting=connecting) for _ in range(3)]
-        await asyncio.gather(*(opened.get_page(PATH, {}) for opened in streams))
-        for opened in streams:
-            opened.close()
-
+    monkeypatch.setattr(HttpConnection, "_set_up_tls", note)
     with api_server(lambda a: a.give({}), tmp_path) as server:
-        asyncio.run(read_at_once(server.connection()))
-    # Each handshake has several steps.
-    assert len(steps) > len(set(steps)) == 3
-    assert len([connection for connection, _ in itertools.groupby(steps)]) == 3
+        opened = open_stream(server.connection(), connecting=connecting)
+        opened.get_page(PATH, {})
+        close(opened)
+    assert held == [True]
+    assert not connecting.locked()
 
 
 def test_connection_that_the_server_closed_is_replaced(tmp_path: Path) -> None:
     def give(answering: Answering) -> None:
         answering.give({}, Connection="close")
 
-    async def read_twice(opened: ApiStream) -> None:
+    def read_twice(opened: ListWatch) -> None:
         for _ in range(2):
-            await opened.get_page(PATH, {})
+            opened.get_page(PATH, {})
 
     with serving(give, tmp_path) as (server, opened):
-        asyncio.run(read_twice(opened))
+        read_twice(opened)
     assert len(server.requests) == 2
 
 
@@ -168,7 +163,7 @@ def test_joining_chunks_of_a_large_event_takes_linear_time() -> None:
         return time.process_time() - begun
 
     seconds(1 << 16)
-    assert seconds(stream._MAX_EVENT) < 40 * max(seconds(stream._MAX_EVENT // 8), 0.005)
+    assert seconds(list_watch._MAX_EVENT) < 40 * max(seconds(list_watch._MAX_EVENT // 8), 0.005)
 
 
 def test_refused_credential_is_noted(tmp_path: Path) -> None:
@@ -176,7 +171,7 @@ def test_refused_credential_is_noted(tmp_path: Path) -> None:
     with serving(lambda a: a.give({}, 401), tmp_path) as (_, opened):
         with pytest.raises(ApiServerUnavailable, match="status 401"):
             watch(opened)
-        assert opened._endpoint.unauthorized
+        assert opened._api.endpoint.unauthorized
 
 
 def test_token_that_is_no_header_value_is_not_logged(tmp_path: Path) -> None:
@@ -185,14 +180,14 @@ def test_token_that_is_no_header_value_is_not_logged(tmp_path: Path) -> None:
         opened = open_stream(replace(server.connection(), token="very\nsecret"))
         with pytest.raises(ApiServerUnavailable) as caught:
             watch(opened)
-        opened.close()
+        close(opened)
     assert "secret" not in f"{caught.value.message} {caught.value.detail}"
     assert server.requests == []
 
 
 def test_endless_event_ends_the_watch(tmp_path: Path) -> None:
     with (
-        patch.object(stream, "_MAX_EVENT", 1 << 20),
+        patch.object(list_watch, "_MAX_EVENT", 1 << 20),
         serving(lambda a: a.give_chunks(itertools.repeat(b"x" * 65536)), tmp_path) as (_, opened),
         pytest.raises(ApiServerUnavailable, match="event of the API server is too large"),
     ):
@@ -208,15 +203,15 @@ def test_events_that_never_end_count_for_the_memory_of_their_tenant(tmp_path: Pa
 
     used: list[tuple[bytes, int]] = []
 
-    async def use(opened: ApiStream) -> None:
-        async for line in opened.watch(PATH, {}):
+    def use(opened: ListWatch) -> None:
+        for line in opened.watch(PATH, {}):
             size = reading.used().get("team-a", 0)
             used.append((line[:1], size))
 
     with api_server(give, tmp_path) as server:
         opened = open_stream(server.connection(), reading=reading)
         with pytest.raises(ApiServerUnavailable, match="of namespace team-a send at the same time"):
-            asyncio.run(use(opened))
+            use(opened)
     assert used == [(b"", 0), (b"a", 0), (b"b", 900), (b"c", 900)]
     assert reading.used() == {}
 
@@ -226,18 +221,18 @@ def test_page_counts_for_its_tenant_until_the_next_request(tmp_path: Path) -> No
     reading = MemoryBudget(per_tenant=1000, total=1000, reserved=0)
     pages = iter([b"a" * 900, b"b" * 100, b"c" * 1001])
 
-    async def read(opened: ApiStream) -> list[int]:
+    def read(opened: ListWatch) -> list[int]:
         used = []
         for _ in range(2):
-            await opened.get_page(PATH, {})
+            opened.get_page(PATH, {})
             used.append(reading.used()["team-a"])
         with pytest.raises(ApiServerUnavailable, match="exceeds its memory budget"):
-            await opened.get_page(PATH, {})
+            opened.get_page(PATH, {})
         assert reading.used() == {}
         return used
 
     with api_server(lambda a: a.give_chunks(iter([next(pages)])), tmp_path) as server:
-        assert asyncio.run(read(open_stream(server.connection(), reading=reading))) == [900, 100]
+        assert read(open_stream(server.connection(), reading=reading)) == [900, 100]
 
 
 def test_endless_headers_end_the_watch(tmp_path: Path) -> None:
@@ -258,11 +253,11 @@ def test_endless_headers_end_the_watch(tmp_path: Path) -> None:
 def test_watch_that_brings_bytes_without_a_pause_ends_in_time(tmp_path: Path) -> None:
     """Bytes that have arrived already are read without waiting, so a timeout alone ends nothing."""
     with (
-        patch.object(stream, "_WATCH_SECONDS", 0.5),
+        patch.object(list_watch, "_WATCH_SECONDS", 0.5),
         serving(lambda a: a.give_chunks(itertools.repeat(b"{}\n" * 9999)), tmp_path) as (_, opened),
         pytest.raises(ApiServerUnavailable, match="cannot be reached"),
     ):
-        asyncio.run(drain(opened.watch(PATH, {})))
+        watch(opened)
 
 
 def test_silent_watch_ends_without_an_error(tmp_path: Path) -> None:
@@ -278,9 +273,12 @@ def test_silent_watch_ends_without_an_error(tmp_path: Path) -> None:
         answering.wfile.flush()
         answering.rfile.read(1)
 
-    with patch.object(stream, "_SILENCE_SECONDS", 0.2), serving(silent, tmp_path) as (_, opened):
+    with (
+        patch.object(list_watch, "_SILENCE_SECONDS", 0.2),
+        serving(silent, tmp_path) as (_, opened),
+    ):
         assert watch(opened) == [b'{"type":"BOOKMARK","object":{}}']
-        opened.close()
+        close(opened)
 
 
 def test_server_that_does_not_answer_a_watch_is_unreachable(tmp_path: Path) -> None:
@@ -290,32 +288,60 @@ def test_server_that_does_not_answer_a_watch_is_unreachable(tmp_path: Path) -> N
         answering.rfile.read(1)
 
     with (
-        patch.object(stream, "_SILENCE_SECONDS", 0.2),
+        patch.object(list_watch, "_SILENCE_SECONDS", 0.2),
         serving(hang, tmp_path) as (_, opened),
         pytest.raises(ApiServerUnavailable, match="cannot be reached"),
     ):
         watch(opened)
 
 
-def test_name_of_a_server_is_looked_up_on_a_thread_of_its_tenant(tmp_path: Path) -> None:
-    """A name server that does not answer would stop all watches."""
-    caller = Here()
-    with api_server(lambda a: a.give({}), tmp_path, names=("localhost",)) as server:
-        named = replace(server.connection(), server=server.url.replace("127.0.0.1", "localhost"))
-        opened = open_stream(named, caller=caller)
-        asyncio.run(opened.get_page(PATH, {}))
-        opened.close()
-    assert caller.called[0] == ("team-a", "getaddrinfo")
+def test_interrupted_watch_ends_while_it_waits(tmp_path: Path) -> None:
+    """`SSLSocket.shutdown` drops TLS under the thread that reads: it goes on in plain text."""
+    watching, interruption = Event(), Interruption()
+    ended = list[BaseException]()
+
+    def hang(answering: Answering) -> None:
+        answering.send_response(200)
+        answering.send_header("Transfer-Encoding", "chunked")
+        answering.end_headers()
+        answering.wfile.flush()
+        watching.set()
+        answering.rfile.read(1)
+
+    def run(opened: ListWatch) -> None:
+        try:
+            watch(opened)
+        except BaseException as error:  # noqa: BLE001 # also that it is interrupted
+            ended.append(error)
+
+    with api_server(hang, tmp_path) as server:
+        opened = open_stream(server.connection(), interruption=interruption)
+        thread = Thread(target=run, args=(opened,))
+        thread.start()
+        assert watching.wait(SECONDS)
+        interruption.interrupt()
+        thread.join(SECONDS)
+        close(opened)
+    assert [type(error) for error in ended] == [Interrupted]
 
 
-def test_handshake_is_computed_on_a_thread_of_its_tenant(tmp_path: Path) -> None:
-    """Keys and chains of a hostile server can take OpenSSL tenths of a second."""
-    caller = Here()
-    with api_server(lambda a: a.give({}), tmp_path) as server:
-        opened = open_stream(server.connection(), caller=caller)
-        asyncio.run(opened.get_page(PATH, {}))
-        opened.close()
-    assert set(caller.called) == {("team-a", "_continue_handshake")}
+def test_server_that_is_waited_for_leaves_its_place_to_the_others(tmp_path: Path) -> None:
+    """40 names that no name server knows held all threads that were shared."""
+    line, waiting, computed = ComputeLine(1), Event(), Event()
+
+    def hang(answering: Answering) -> None:
+        waiting.set()
+        assert computed.wait(SECONDS)
+        answering.give({})
+
+    with api_server(hang, tmp_path) as server:
+        opened = open_stream(server.connection())
+        waits = line.start("waits", lambda: opened.get_page(PATH, {}))
+        assert waiting.wait(SECONDS)
+        line.start("computes", computed.set)
+        waits.join(SECONDS)
+        assert computed.is_set()
+        close(opened)
 
 
 def tiny_chunks(answering: Answering) -> None:
@@ -340,62 +366,34 @@ def test_stream_of_tiny_chunks_does_not_use_all_cpu_time(tmp_path: Path) -> None
 
     budget = CpuBudget(share=1.0, burst=2.0, thread_time=thread_time)
     with (
-        patch.object(stream, "_WATCH_SECONDS", 1.5),
+        patch.object(list_watch, "_WATCH_SECONDS", 1.5),
         api_server(send, tmp_path) as server,
     ):
         opened = open_stream(server.connection(), cpu=CpuShare(budget, "team-a"))
         with pytest.raises(ApiServerUnavailable, match="cannot be reached"):
             watch(opened)
-        opened.close()
+        close(opened)
     # Each time it is asked, the thread has used another second. Without pauses there are thousands.
     assert len(seconds) < 50
 
 
-def test_pause_that_outlasts_an_answer_is_a_failure_of_the_server(tmp_path: Path) -> None:
-    """It was logged as a bug, and the Cluster was not shown as one that is not served."""
-    seconds = itertools.count()
+def test_pause_of_a_tenant_above_its_share_ends_when_its_cluster_is_closed(tmp_path: Path) -> None:
+    seconds, interruption = itertools.count(), Interruption()
     budget = CpuBudget(share=0.1, burst=100.0, thread_time=lambda: float(next(seconds)))
-
-    async def read(opened: ApiStream) -> None:
-        await opened.get_page(PATH, {})
+    with api_server(lambda a: a.give({}), tmp_path) as server:
+        share = CpuShare(budget, "team-a")
+        opened = open_stream(server.connection(), cpu=share, interruption=interruption)
+        opened.get_page(PATH, {})
         budget.call("team-a", lambda: [next(seconds) for _ in range(1000)])
-        await opened.yield_cpu()
-
-    with (
-        patch.object(stream, "ANSWER_SECONDS", 0.5),
-        api_server(lambda a: a.give({}), tmp_path) as server,
-    ):
-        opened = open_stream(server.connection(), cpu=CpuShare(budget, "team-a"))
-        with pytest.raises(ApiServerUnavailable, match="cannot be reached"):
-            asyncio.run(read(opened))
-
-
-@pytest.mark.parametrize(
-    ("cpu", "piece"), [(None, 256 << 10), (CpuShare(CpuBudget(), "team-a"), 16 << 10)]
-)
-def test_only_the_management_cluster_is_read_in_large_pieces(
-    cpu: CpuShare | None, piece: int, tmp_path: Path
-) -> None:
-    """A list of 10,000 Machines took 3,000 turns of the event loop."""
-    sizes: set[int] = set()
-    receive = asyncio.SelectorEventLoop.sock_recv
-
-    async def record(loop: asyncio.SelectorEventLoop, source: socket.socket, size: int) -> bytes:
-        sizes.add(size)
-        return await receive(loop, source, size)
-
-    with (
-        patch.object(asyncio.SelectorEventLoop, "sock_recv", record),
-        api_server(lambda a: a.give({}), tmp_path) as server,
-    ):
-        opened = open_stream(server.connection(), cpu=cpu)
-        asyncio.run(opened.get_page(PATH, {}))
-        opened.close()
-    assert sizes == {piece}
+        interruption.end()
+        with pytest.raises(Interrupted):
+            opened.yield_cpu()
+        close(opened)
 
 
 def test_hostile_stream_does_not_stop_the_others(tmp_path: Path) -> None:
-    """All watches share one thread, and one reads as fast as its server sends."""
+    """Few threads compute at a time, and one reads as fast as its server sends."""
+    line, pages = ComputeLine(1), list[int]()
 
     def handle(answering: Answering) -> None:
         if "hostile" in answering.path:
@@ -403,22 +401,24 @@ def test_hostile_stream_does_not_stop_the_others(tmp_path: Path) -> None:
         else:
             answering.give({})
 
-    async def read(opened: ApiStream, hostile: ApiStream) -> int:
-        flood = asyncio.create_task(drain(hostile.watch("/hostile", {})))
-        pages = 0
-        while not flood.done() and pages < 20:
-            await opened.get_page(PATH, {})
-            pages += 1
-        flood.cancel()
-        await asyncio.gather(flood, return_exceptions=True)
-        return pages
+    def read(opened: ListWatch, flood: Thread) -> None:
+        while flood.is_alive() and len(pages) < 20:
+            opened.get_page(PATH, {})
+            pages.append(len(pages))
 
     with serving(handle, tmp_path) as (server, opened):
-        hostile = open_stream(server.connection())
-        assert asyncio.run(read(opened, hostile)) == 20
-        hostile.close()
+        interruption = Interruption()
+        hostile = open_stream(server.connection(), interruption=interruption)
+        flood = line.start("flood", lambda: drain(hostile))
+        line.start("pages", lambda: read(opened, flood)).join(SECONDS)
+        assert len(pages) == 20
+        interruption.end()
+        flood.join(SECONDS)
+        close(hostile)
 
 
-async def drain(lines: AsyncIterator[bytes]) -> None:
-    async for _ in lines:
-        pass
+def drain(opened: ListWatch) -> None:
+    """Read events until the thread is interrupted."""
+    with suppress(Interrupted):
+        for _ in opened.watch("/hostile", {}):
+            pass
