@@ -473,7 +473,7 @@ def test_check_finds_a_binding_that_approves_without_attestation(
         )
     assert call.status == 1
     assert "forgotten approves kubelet certificates without attestation" in call.output
-    assert "kubectl delete clusterrolebinding forgotten" in call.output
+    assert "kubectl delete clusterrolebinding -- forgotten" in call.output
 
 
 def bind(tenant: WorkloadTenant, name: str, *, role: str) -> None:
