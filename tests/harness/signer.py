@@ -212,8 +212,8 @@ class Signer:
         return [json.loads(line) for line in complete.splitlines()]
 
     def verdicts(self, csr: str) -> list[dict[str, Any]]:
-        """Return the log lines of one CSR."""
-        return [line for line in self.lines if line.get("csr") == csr]
+        """Return the log lines with the verdicts on one CSR."""
+        return [line for line in self.lines if line.get("csr") == csr and "outcome" in line]
 
 
 def of_cluster(tenant: WorkloadTenant, **spec: object) -> Mapping[str, Any]:
