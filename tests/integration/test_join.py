@@ -33,14 +33,14 @@ def test_node_joins_with_a_certificate_in_its_own_name(machines: Machines, fleet
     node = machines.registered()
     credential = node.call().credential
     leaf = x509.load_pem_x509_certificate(credential["clientCertificateData"].encode())
-    subject = {attribute.oid: attribute.value for attribute in leaf.subject}
-    assert subject == {
-        NameOID.ORGANIZATION_NAME: "system:nodes",
-        NameOID.COMMON_NAME: f"system:node:{node.name}",
-    }
+    claimed = csrs.claim(node, fleet.management.admin)
+    assert sorted((attribute.oid.dotted_string, attribute.value) for attribute in leaf.subject) == [
+        (NameOID.ORGANIZATION_NAME.dotted_string, f"attested:{claimed['endorsementKey'][:32]}.1"),
+        (NameOID.ORGANIZATION_NAME.dotted_string, "system:nodes"),
+        (NameOID.COMMON_NAME.dotted_string, f"system:node:{node.name}"),
+    ]
     usage = leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     assert list(usage) == [ExtendedKeyUsageOID.CLIENT_AUTH]
-    claimed = csrs.claim(node, fleet.management.admin)
     assert claimed["providerID"] == node.provider_id
     assert claimed["endorsementKey"] in next(iter(node.registration().values()))
     until = leaf.not_valid_after_utc.strftime("%Y-%m-%dT%H:%M:%SZ")
