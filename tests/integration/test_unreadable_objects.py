@@ -20,6 +20,7 @@ from tests.harness.signer import Signer
 from tests.integration.claim_bodies import REQUESTS, claim_body, request_body
 from tests.integration.csrs import ATTESTED_NODES, CSRS, ENDORSEMENT_KEYS
 from tests.integration.operator_calls import Operator, cluster_of
+from tests.integration.plain_requests import csr
 
 pytestmark = pytest.mark.usefixtures("signer")
 
@@ -65,6 +66,8 @@ def machine_pool(fleet: Fleet) -> dict[str, Any]:
     spec = {**template["spec"]}
     del spec["providerID"]
     return {
+        "apiVersion": f"{CORE}/v1beta2",
+        "kind": "MachinePool",
         "metadata": {"name": NAME},
         "spec": {"clusterName": fleet.second.name, "template": {"spec": spec}},
     }
@@ -120,7 +123,12 @@ CASES = [
         "EndorsementKeys",
         "attestation.cluster.x-k8s.io/v1alpha1",
         lambda _: ENDORSEMENT_KEYS,
-        lambda _: {"metadata": {"name": "cd" * 32}, "spec": {}},
+        lambda _: {
+            "apiVersion": "attestation.cluster.x-k8s.io/v1alpha1",
+            "kind": "EndorsementKey",
+            "metadata": {"name": "cd" * 32},
+            "spec": {},
+        },
         stops_all=True,
     ),
     Case("Nodes", "v1", lambda _: "/api/v1/nodes", named(), in_workload=True),
@@ -128,9 +136,7 @@ CASES = [
         "CertificateSigningRequests",
         "certificates.k8s.io/v1",
         lambda _: CSRS,
-        named(
-            spec={"signerName": "example.org/s", "usages": ["client auth"], "request": "LS0tLQ=="}
-        ),
+        lambda _: csr(NAME),
         in_workload=True,
     ),
     Case(
@@ -173,7 +179,7 @@ def alarms(signer: Signer, name: str) -> list[dict[str, Any]]:
     return [
         line
         for line in signer.lines
-        if line.get("message") == "unreadable object"
+        if line.get("event") == "unreadable object"
         and line.get("alarm")
         and str(line.get("object", "")).endswith(name)
     ]
