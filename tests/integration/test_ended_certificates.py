@@ -276,7 +276,7 @@ def test_policies_hold_more_entries_than_one_can(
         holder = {
             "clusterNamespace": cluster.namespace,
             "clusterName": cluster.name,
-            "nodeName": f"gone-{number}",
+            "nodeName": f"gone-{number}.example.org",
             "providerID": f"test://gone-{number}",
             "basis": "Registered",
             "since": "2026-11-22T00:00:00Z",
@@ -295,8 +295,8 @@ def test_policies_hold_more_entries_than_one_can(
             seconds=3 * ROUND,
         )
         assert len(list(expressions(admin))) == 2
-        gone = cluster.workload.client("system:node:gone-1199", "system:nodes")
-        wait_until(lambda: is_refused(gone, "gone-1199"), what="the last one ends")
+        gone = cluster.workload.client("system:node:gone-1199.example.org", "system:nodes")
+        wait_until(lambda: is_refused(gone, "gone-1199.example.org"), what="the last one ends")
         ban(operator, node)
         assert is_refused(client, node.name)
     finally:
