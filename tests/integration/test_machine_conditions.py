@@ -19,6 +19,7 @@ from tests.harness.process import wait_until
 from tests.harness.signer import Signer
 from tests.integration import csrs
 from tests.integration.machine_events import events
+from tests.integration.operator_calls import Operator, key_of
 from tests.integration.scripted_node import Script
 
 CLUSTER_API = "/apis/cluster.x-k8s.io"
@@ -77,11 +78,11 @@ def test_ban_ends_the_condition_and_the_next_certificate_restores_it(
     node = machines.registered()
     assert node.call().status == 0
     wait_for(fleet, node, "True", "Attested")
-    [digest] = node.registration().values()
-    path = f"{csrs.ENDORSEMENT_KEYS}/{digest.removeprefix('sha256:')}"
+    path = f"{csrs.ENDORSEMENT_KEYS}/{key_of(node)}"
     fleet.management.admin.patch(path, {"spec": {"banned": {"reason": "stolen"}}})
     wait_for(fleet, node, "False", "EndorsementKeyBanned")
-    fleet.management.admin.patch(f"{path}?fieldManager=kubectl-patch", {"spec": {"banned": None}})
+    operator = Operator(fleet, fleet.management.admin_config)
+    assert operator.call("ban", key_of(node), "--lift", "--yes").status == 0
     renewal = ("renew", "--kubeconfig", str(node.kubeconfig()))
     wait_until(lambda: node.call(*renewal).status == 0, what="the node renews its certificate")
     wait_for(fleet, node, "True", "Attested")
