@@ -313,7 +313,11 @@ def test_signer_uses_the_permissions_of_the_packaging_and_no_others(
     workload.admin.create(NODES, {"metadata": {"name": "older"}})
     site = Site(management)
     with Signer(site, tmp_path / "now").use_policy_objects().create_default_policy():
-        wait_until(lambda: has_condition(management), what="the bindings stay for the older Node")
+        wait_until(
+            lambda: has_condition(management),
+            what="the bindings stay for the older Node",
+            seconds=180,  # two rounds of maintenance
+        )
         workload.admin.delete(f"{NODES}/older")
         wait_until(
             lambda: not existing_bindings(workload), what="the bindings are removed", seconds=120
