@@ -30,6 +30,8 @@ _START_INTERVAL: Final = 0.1
 until this replica has its share: a start must not wait for the next round."""
 _POLICY_INTERVAL: Final = 1.0
 _REPORT_INTERVAL: Final = 2.0
+_MARKER_INTERVAL: Final = 5.0
+"""Seconds between two comparisons, each of which reads all claims of the cache."""
 _HAND_OVER_SECONDS: Final = 10.0
 """How long a replica that ends still serves its Clusters: the others find within two seconds that
 its Lease is gone, and then connect. With the two limits below, it is less than the chart's
@@ -71,6 +73,7 @@ class Controller:
             Loop("maintenance", rounds.run, pause=rounds.pause, stop=self._stop),
             Loop("policies", self._sync_policies, pause=lambda: _POLICY_INTERVAL, stop=self._stop),
             Loop("clusters", self._sync_clusters, pause=self._sync_pause, stop=self._stop),
+            Loop("markers", self._compare_markers, pause=lambda: _MARKER_INTERVAL, stop=self._stop),
             self._reports,
             self._sharing,
             self._renewal,
@@ -141,9 +144,10 @@ class Controller:
         run_logged(self._sync_maintenance, "maintenance of the workload clusters")
 
     def _sync_maintenance(self) -> None:
-        workloads = self._parts.clusters.open_clusters()
-        self._parts.maintenance.sync(workloads)
-        compare = partial(self._parts.markers.update, workloads)
+        self._parts.maintenance.sync(self._parts.clusters.open_clusters())
+
+    def _compare_markers(self) -> None:
+        compare = partial(self._parts.markers.update, self._parts.clusters.open_clusters())
         self._parts.steps.run(Step.COMPARE_MARKERS, compare)
 
     def _sync_policies(self) -> None:
