@@ -253,7 +253,8 @@ chart: setup ## Package the chart of the signer, with the manifests rendered fro
 	@$(CHART) release dist $(if $(IMAGE),--image $(IMAGE))
 
 .PHONY: manifests
-manifests: setup ## Render packaging/signer/manifests from the chart again
+manifests: setup ## Write the CRDs from their declarations, and packaging/signer/manifests from the chart
+	@$(BIN)/python -m tests.packaging.signer.crds packaging/signer/crds
 	@$(CHART) manifests packaging/signer/manifests
 
 .PHONY: test-chart

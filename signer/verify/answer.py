@@ -128,8 +128,8 @@ def verify_answer(
 
     # (E3)
     cluster = inventory.cluster().key
-    holder = KeyHolder(
-        cluster=cluster, node_name=node_name, provider_id=answer.provider_id, basis=trust.basis
+    holder = KeyHolder.of(
+        cluster, node_name=node_name, provider_id=answer.provider_id, basis=trust.basis
     )
     verify_no_conflicting_claim(trust.names, holder, machine.machine, inventory)
     trace(checks.NO_CONFLICT, holder)
@@ -266,5 +266,5 @@ def _boot_counters(attest: Attest) -> BootCounters:
     return BootCounters(
         reset_count=attest.clock_info.reset_count,
         restart_count=attest.clock_info.restart_count,
-        firmware_version=attest.firmware_version,
+        firmware_version=f"{attest.firmware_version:#018x}",
     )

@@ -76,8 +76,8 @@ def verify_offer(
     trace(checks.TRUST, trust)
 
     # (E3)
-    holder = KeyHolder(
-        cluster=inventory.cluster().key,
+    holder = KeyHolder.of(
+        inventory.cluster().key,
         node_name=node_name,
         provider_id=offer.provider_id,
         basis=trust.basis,

@@ -128,5 +128,5 @@ def _after_all(now: datetime, body: KeyBody) -> datetime:
         return now
     key = read_endorsement_key(body)
     lifted = None if key.ban_lifted is None else key.ban_lifted.at
-    earlier = (key.ban.since, lifted)
+    earlier = (key.banned_since, lifted)
     return max([now, *(each + timedelta(seconds=1) for each in earlier if each is not None)])

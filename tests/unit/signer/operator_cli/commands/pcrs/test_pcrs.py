@@ -26,14 +26,13 @@ def measured(value: str) -> MeasuredValues:
     return MeasuredValues(pcrs={"sha256": {"4": value}})
 
 
-REFUSED = replace(
-    NODE,
+REFUSED = NODE.replace(
     measured=measured(OLD),
     last_refusal=Refusal(
         reason="PcrPolicyMismatch", message="m", time=NOW, request="r", measured=measured(NEW)
     ),
 )
-UPDATED = replace(NODE, measured=measured(NEW))
+UPDATED = NODE.replace(measured=measured(NEW))
 
 
 def read(**changes: Any) -> Snapshot:  # noqa: ANN401 - fields of a snapshot
@@ -111,7 +110,7 @@ def test_nothing_is_unused_while_an_object_cannot_be_read(monkeypatch: pytest.Mo
 
 
 def test_nodes_without_a_machine_keep_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = replace(NODE, provider_id="test://gone", measured=measured(OLD))
+    gone = NODE.replace(provider_id="test://gone", measured=measured(OLD))
     [row] = rows(console(monkeypatch, read(nodes=[UPDATED, gone]), OLD, NEW))
     assert row["state"] == "Unused"
 
