@@ -6,7 +6,7 @@ that comes.
 
 from dataclasses import replace
 
-from signer.model import TrustBasis
+from signer.kinds.endorsement_key import TrustBasis
 from signer.policy.policy import TrustMode
 from signer.verify.context import VerificationContext
 from signer.verify.grounds import claim, first_use

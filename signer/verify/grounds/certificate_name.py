@@ -4,7 +4,7 @@ Source: docs/decisions/0053-certificates-that-name-the-machine.md and 0085.
 """
 
 from signer.errors import EndorsementCertificateUnnamed
-from signer.model import TrustBasis
+from signer.kinds.endorsement_key import TrustBasis
 from signer.verify.context import VerificationContext
 from signer.verify.grounds.ground import Ground, PresentedKeys, endorsement_key_ground
 from signer.verify.machines.machine import VerifiedMachine

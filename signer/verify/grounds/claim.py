@@ -1,6 +1,7 @@
 """The TPM already holds the node name for this Machine (E2)."""
 
-from signer.model import Inventory, TrustBasis
+from signer.kinds.endorsement_key import TrustBasis
+from signer.seams import Inventory
 from signer.verify.context import VerificationContext
 from signer.verify.grounds.ground import Ground, PresentedKeys, endorsement_key_ground
 from signer.verify.machines.claims import is_complete_claim

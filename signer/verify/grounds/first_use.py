@@ -1,7 +1,9 @@
 """The first key that comes for a fresh Machine (E2)."""
 
 from signer.errors import OperatorActionRequired
-from signer.model import Inventory, Machine, TrustBasis
+from signer.kinds.endorsement_key import TrustBasis
+from signer.kinds.machine import Machine
+from signer.seams import Inventory
 from signer.verify.context import VerificationContext
 from signer.verify.grounds.ground import Ground, PresentedKeys, endorsement_key_ground
 from signer.verify.machines.machine import VerifiedMachine

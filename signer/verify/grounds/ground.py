@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 
 from common.evidence import TpmKeys
-from signer.model import TrustBasis
+from signer.kinds.endorsement_key import TrustBasis
 from signer.verify.attestation.attestation_key import AttestationKey
 from signer.verify.attestation.endorsement_key import EndorsementKey
 from signer.verify.attestation.quoted_pcrs import Pcrs

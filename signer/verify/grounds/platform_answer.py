@@ -5,7 +5,8 @@ no platform can contradict it. Source: docs/decisions/0040-endorsement-keys-from
 """
 
 from signer.errors import EndorsementKeyMismatch
-from signer.model import PlatformAnswer, TrustBasis
+from signer.kinds.endorsement_key import TrustBasis
+from signer.seams import PlatformAnswer
 from signer.verify.context import VerificationContext
 from signer.verify.grounds.ground import Ground, PresentedKeys
 from signer.verify.machines.machine import VerifiedMachine

@@ -23,7 +23,7 @@ from signer.errors import (
     QuoteSignatureInvalid,
     SignatureMalformed,
 )
-from signer.model import TrustBasis
+from signer.kinds.endorsement_key import TrustBasis
 from signer.policy.policy import MACHINE_PCR, MACHINE_PCR_BANK
 from signer.verify.attestation.attestation_key import AttestationKey
 from signer.verify.attestation.endorsement_key import EndorsementKey

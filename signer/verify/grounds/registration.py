@@ -1,7 +1,7 @@
 """A record, which an operator or an infrastructure provider wrote, names the key (E2)."""
 
 from signer.errors import EndorsementKeyMismatch, EndorsementKeyRegistrationInvalid
-from signer.model import TrustBasis
+from signer.kinds.endorsement_key import TrustBasis
 from signer.verify.context import VerificationContext
 from signer.verify.grounds.claim import has_claim
 from signer.verify.grounds.ground import Ground, PresentedKeys, endorsement_key_ground
