@@ -18,8 +18,8 @@ from common.errors import ApiServerUnavailable
 from common.names import API_GROUP, CLIENT_SIGNER, NODE_USER_PREFIX
 from signer.claims.ended_entry import EndedEntry, decode_entry
 from signer.errors import ClaimConflict, EndedCertificatesNotListed
-from signer.kube.decode import Fields, Source, Text, decode
-from signer.kube.resources import ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS, CSRS
+from signer.kinds.decode import Fields, Source, Text, decode
+from signer.kinds.resources import ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS, CSRS
 from signer.kube.transport.client import MAY_BE_ABSENT, MAY_HAVE_CHANGED, ApiClient
 
 POLICY_NAMES: Final = (f"ended.{API_GROUP}", *(f"ended-{n}.{API_GROUP}" for n in range(2, 9)))

@@ -7,8 +7,8 @@ discovered (`signer.kube.discovery`).
 from typing import Final
 
 from common.names import API_GROUP, API_VERSION
-from signer.kube.resources import Kind, Resource
-from signer.policy.policy import POLICY_KIND
+from signer.kinds.policy import POLICY_KIND
+from signer.kinds.resources import Kind, Resource
 
 CAPI: Final = "cluster.x-k8s.io"
 CLUSTER: Final[Kind] = (CAPI, "Cluster")

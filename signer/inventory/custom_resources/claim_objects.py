@@ -11,14 +11,21 @@ import msgspec
 from common.formats.strict_json import format_time
 from common.names import ANNOTATION_PREFIX
 from common.node_identity import MAX_TERM
-from signer.inventory.cluster_api.cluster_secret import CLUSTER_NAME_LABEL
 from signer.inventory.custom_resources.measured_fields import (
     MeasuredFields,
     encode_measured,
     read_measured,
 )
-from signer.inventory.kinds import ATTESTED_NODES, ENDORSEMENT_KEYS
-from signer.kube.decode import (
+from signer.kinds.attested_node import (
+    ATTESTED_NODES,
+    AttestedNodeObject,
+    BootCounters,
+    BootState,
+    Refusal,
+    attested_node_name,
+)
+from signer.kinds.cluster import CLUSTER_NAME_LABEL, shared_cluster_key
+from signer.kinds.decode import (
     MAX_ENTRIES,
     Fields,
     MaybeName,
@@ -32,20 +39,15 @@ from signer.kube.decode import (
     decode,
     texts,
 )
-from signer.model import (
-    AttestedNodeObject,
+from signer.kinds.endorsement_key import (
+    ENDORSEMENT_KEYS,
     Ban,
-    BootCounters,
-    BootState,
     EndorsementKeyObject,
     KeyHolder,
     LiftedBan,
-    Refusal,
     Registration,
     Release,
     TrustBasis,
-    attested_node_name,
-    shared_cluster_key,
 )
 
 MOVE_LABELS: Final = {"clusterctl.cluster.x-k8s.io/move": ""}

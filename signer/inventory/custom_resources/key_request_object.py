@@ -10,10 +10,10 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from common.formats.strict_json import format_time
-from signer.inventory.kinds import KEY_REQUESTS
-from signer.kube.decode import Fields, MaybeText, Name, Namespace, Source, Text, Time, decode
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.decode import Fields, MaybeText, Name, Namespace, Source, Text, Time, decode
+from signer.kinds.key_request import KEY_REQUESTS, EndorsementKeyRequest, OfferedKey, TpmIdentity
 from signer.kube.transport.client import MAY_EXIST, MAY_HAVE_CHANGED, ApiClient
-from signer.model import ClusterKey, EndorsementKeyRequest, OfferedKey, TpmIdentity
 
 MAX_OFFERED_KEYS: Final = 4
 """Keys of one Machine. Two are a conflict already; the first ones stay."""

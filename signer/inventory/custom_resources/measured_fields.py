@@ -4,8 +4,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from signer.kube.decode import MAX_ENTRIES, Fields, MaybeText, Text, Texts, texts
-from signer.model import MeasuredValues
+from signer.kinds.attested_node import MeasuredValues
+from signer.kinds.decode import MAX_ENTRIES, Fields, MaybeText, Text, Texts, texts
 
 _Values = Annotated[dict[str, Text], msgspec.Meta(max_length=MAX_ENTRIES)]
 

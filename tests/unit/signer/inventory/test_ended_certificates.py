@@ -7,7 +7,7 @@ import pytest
 from signer.claims.ended_entry import EndedEntry
 from signer.errors import ClaimConflict, EndedCertificatesNotListed
 from signer.inventory.ended_certificates import POLICY_NAMES, EndedCertificatesClient
-from signer.kube.resources import ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS
+from signer.kinds.resources import ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS
 from signer.kube.transport.client import Request
 from tests.builders.scenario import NOW
 from tests.fakes.cluster import FakeCluster
