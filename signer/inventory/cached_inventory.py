@@ -34,7 +34,7 @@ def infrastructure_signer(cluster: ClusterObject, management: ManagementCaches) 
 
 
 class CachedInventory:
-    """`signer.model.Inventory` of one Cluster."""
+    """`signer.seams.Inventory` of one Cluster."""
 
     def __init__(self, management: ManagementCaches, workload: WorkloadCaches) -> None:
         self._management = management

@@ -13,7 +13,6 @@ from signer.errors import PolicyConflict, PolicyInvalid, PolicyMissing
 from signer.kinds.cluster import ClusterKey
 from signer.kinds.machine import Machine
 
-POLICY_KIND: Final = "KubeletAttestationPolicy"
 PcrValues = Mapping[str, Mapping[int, frozenset[bytes]]]
 """Allowed digests by bank and PCR."""
 

@@ -40,7 +40,7 @@ _MAX_WITH_KEY: Final = 100
 
 
 class KubeClaimStore:
-    """`signer.model.ClaimStore` on the management cluster."""
+    """`signer.seams.ClaimStore` on the management cluster."""
 
     def __init__(self, api: ApiClient) -> None:
         self._api = api

@@ -9,7 +9,6 @@ from threading import Event
 from typing import Any
 
 import pytest
-from signer.inventory.custom_resources.key_request_client import KeyRequestClient
 
 from common.formats.strict_json import format_time
 from signer.clusters.management_cluster import ManagementCluster
@@ -18,6 +17,7 @@ from signer.controller.reports.key_request_writer import KeyRequests
 from signer.fairness.memory_budget import Budgets
 from signer.inventory.cluster_api.key_annotation import read_key_annotation
 from signer.inventory.cluster_api.machine_object import MachineObject, read_machine
+from signer.inventory.custom_resources.key_request_client import KeyRequestClient
 from signer.kinds.cluster import ClusterKey
 from signer.kinds.decode import object_key
 from signer.kinds.key_request import (
