@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 from common.errors import AttestationError, Consequence
 from common.evidence import Offer
 from signer.errors import ChallengeKeyUnknown
+from signer.kinds.attested_node import Refusal
 from signer.kinds.cluster import ClusterKey
 from signer.kinds.csr import Csr
 from signer.policy.policy import AccessReview, Policy, PolicyMode, PolicySet
@@ -79,6 +80,8 @@ class Explanation:
     results: tuple[CheckResult, ...]
     parsed: ParsedOffer | ParsedAnswer | ParsedKubeletServing | None
     error: AttestationError | None
+    recorded: Refusal | None
+    """Every reason of the time when the signer refused this request, if the claim still has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,7 +243,16 @@ class _Replay:
             ),
             parsed=self._parsed,
             error=error,
+            recorded=self._recorded(),
         )
+
+    def _recorded(self) -> Refusal | None:
+        """Return the refusal of this request in the claim of its node."""
+        if self._parsed is None:
+            return None
+        node = self._inputs.inventory.attested_node(self._parsed.request.node_name)
+        refusal = None if node is None else node.last_refusal
+        return refusal if refusal and refusal.request == self._stored.name else None
 
 
 def _results_of_step(

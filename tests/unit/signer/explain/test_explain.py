@@ -18,6 +18,7 @@ from common.requests.binding import sha256
 from signer.explain.command import explain
 from signer.explain.manifests import FilesInvalid
 from signer.explain.report import EXIT_ALLOWED, EXIT_UNDECIDED
+from signer.kinds.attested_node import Refusal
 from signer.kinds.csr import Csr
 from signer.kinds.node import Node
 from signer.policy.policy import PcrRules, Policy, PolicyMode
@@ -176,6 +177,24 @@ def test_a_refusal_has_the_checks_before_it_and_its_reason(directory: Directory)
     ending = "  would be denied: NodeNameMismatch\n"
     assert text == f"{HEAD}kubelet-tpm-a: offer {OF}{steps}{ending}"
     assert status == 1
+
+
+def test_the_claim_says_why_the_signer_refused_this_request(directory: Directory) -> None:
+    """Later, the challenge is too old for a replay."""
+    scenario = directory.scenario
+    scenario.put_claim()
+    csr = scenario.answer_csr()
+    refusal = Refusal(
+        reason="ClusterPaused",
+        message="the Cluster is paused; also EndorsementKeyBanned: it is banned",
+        time=NOW,
+        request=csr.name,
+    )
+    scenario.change_claim(last_refusal=refusal)
+    text, _ = directory.report(csr)
+    assert f"\n  recorded: ClusterPaused: {refusal.message}\n" in text
+    text, _ = directory.report(replace(csr, name="kubelet-tpm-later"))
+    assert "recorded" not in text
 
 
 def test_a_refused_answer_has_each_reason(directory: Directory) -> None:
