@@ -13,7 +13,7 @@ from typing import Final
 
 from common.errors import NodeNameInvalid
 from common.node_identity import require_node_name
-from signer.model import ClusterKey
+from signer.kinds.cluster import ClusterKey
 from signer.operator_cli.errors import EXIT_MISUSED
 from signer.settings.flags import add_command, add_learn_flags, add_version, parse_cluster_key
 

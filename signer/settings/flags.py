@@ -8,7 +8,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import TextIO
 
-from signer.model import ClusterKey
+from signer.kinds.cluster import ClusterKey
 
 
 def parse_cluster_key(text: str) -> ClusterKey:

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from common.errors import Waiting
 from common.names import CLIENT_SIGNER, CLIENT_USAGES
 from signer.inventory.cluster_api.cluster import ClusterObject
-from signer.kube.resources import CSRS, SECRETS
+from signer.kinds.resources import CSRS, SECRETS
 from signer.kube.secrets import read_secret
 from signer.kube.transport.client import ApiClient
 from signer.kube.transport.kubeconfig import parse_kubeconfig

@@ -18,8 +18,10 @@ from common.requests.binding import sha256
 from signer.explain.command import explain
 from signer.explain.manifests import FilesInvalid
 from signer.explain.report import EXIT_ALLOWED, EXIT_UNDECIDED
-from signer.model import ChallengeKeys, Csr, Node
+from signer.kinds.csr import Csr
+from signer.kinds.node import Node
 from signer.policy.policy import PcrRules, Policy, PolicyMode
+from signer.seams import ChallengeKeys
 from signer.settings.arguments import parse_arguments
 from signer.verify.checks import (
     ANSWER_ORDER,

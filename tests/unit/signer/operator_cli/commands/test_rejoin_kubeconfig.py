@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from common.names import CLIENT_SIGNER
-from signer.inventory.kinds import POLICIES
+from signer.kinds.policy import POLICIES
 from signer.kube.transport.client import Request
 from signer.operator_cli.commands import rejoin_kubeconfig
 from signer.operator_cli.errors import Rejected

@@ -12,11 +12,11 @@ import pytest
 
 from common.errors import ApiServerUnavailable
 from signer.inventory.cluster_api.cluster import ClusterObject
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.resources import NODES
 from signer.kube import pages
-from signer.kube.resources import NODES
 from signer.kube.transport.client import ApiClient, Request
 from signer.kube.transport.kubeconfig import ClientCertificate
-from signer.model import ClusterKey
 from signer.operator_cli.checks.findings import FindingResult
 from signer.operator_cli.checks.rbac import find_administrators, find_holders
 from signer.operator_cli.checks.workload_checks import read_workload_findings
