@@ -17,9 +17,9 @@ from tests.release.changelog import project_version
 VERSION: Final = project_version(PROJECT)
 INSTALL: Final = """
 python3 -m venv /srv/fresh
-pip="/srv/fresh/bin/pip install --quiet --no-deps"
-$pip --only-binary :all: --require-hashes --requirement /srv/operator.txt
-$pip --no-index /srv/*.whl
+pip="/srv/fresh/bin/pip install --quiet"
+$pip --no-deps --require-hashes --only-binary :all: --requirement /srv/operator.txt
+$pip --no-deps --no-index /srv/*.whl
 """
 
 
