@@ -370,10 +370,11 @@ def run_kubelet(node: HealthyNode, *, started: float, pid_namespace: str = "host
         path.symlink_to(namespace)
 
 
-def renewed(node: HealthyNode, seconds_ago: int) -> HealthyNode:
-    """Replace the certificate of the node by one that came a while ago."""
+def renewed(node: HealthyNode, seconds_ago: int, served: bytes = b"") -> HealthyNode:
+    """Replace the certificate of the node by one that came a while ago, and was `served`."""
     with node.store() as store:
         store.save_credential(credentials.make(int(node.clock.now()) - seconds_ago))
+    credentials.write_private(node.root / "state/served", served)
     return node
 
 
@@ -388,10 +389,7 @@ def test_kubelet_that_holds_an_older_certificate_is_reported(node: HealthyNode) 
 
 
 HOLDERS: dict[str, Callable[[HealthyNode], object]] = {
-    "was served it": lambda node: (
-        run_kubelet(renewed(node, 600), started=100),
-        credentials.write_private(node.root / "state/served", b"42 1\n"),
-    ),
+    "was served it": lambda node: run_kubelet(renewed(node, 600, served=b"42 1"), started=100),
     "started later": lambda node: run_kubelet(renewed(node, 600), started=500),
     "will ask within two minutes": lambda node: run_kubelet(renewed(node, 100), started=100),
     "runs in a container": lambda node: run_kubelet(
