@@ -6,7 +6,7 @@ from typing import Final
 
 from signer.inventory.cluster_api.cluster import ClusterObject
 from signer.inventory.custom_resources.policy_object import read_policy
-from signer.inventory.kinds import POLICIES
+from signer.kinds.policy import POLICIES
 from signer.operator_cli.errors import InputInvalid, Rejected, ServerUnavailable
 from signer.operator_cli.management.api import ManagementApi
 from signer.operator_cli.management.signer_state import read_signer_state

@@ -30,7 +30,9 @@ from signer.errors import (
     EndorsementKeyUnproved,
     QuoteOfOtherMachine,
 )
-from signer.model import ClusterKey, Csr, Release, TrustBasis
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.csr import Csr
+from signer.kinds.endorsement_key import Release, TrustBasis
 from signer.verify.requests.request import ENTRY_USER
 from tests.attacks.certified_nodes import BELOW, configured
 from tests.attacks.runner import Attack, Mutation, Table, assert_issued, assert_refused, attacks
@@ -488,7 +490,7 @@ def test_the_claim_says_what_it_is_based_on() -> None:
         (registered, TrustBasis.REGISTERED, registered.ek),
     ):
         verified = each.verify_answer()
-        assert (verified.holder.basis, verified.trust.key.name) == (basis, key_name(key))
+        assert (verified.holder.basis, verified.ground.key.name) == (basis, key_name(key))
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)

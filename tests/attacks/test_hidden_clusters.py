@@ -16,7 +16,7 @@ from signer.controller.reports.cluster_state import ClusterReport, encode_report
 from signer.controller.reports.policy_status import build_status
 from signer.inventory.custom_resources.policy_object import read_policy
 from signer.inventory.replica_records.replica_leases import PolicySource
-from signer.model import ClusterKey
+from signer.kinds.cluster import ClusterKey
 from signer.operator_cli.checks.findings import FindingResult
 from signer.operator_cli.checks.signer_checks import check_served
 from signer.operator_cli.management.signer_state import SignerState

@@ -7,7 +7,8 @@ from typing import Any, Final, NamedTuple, Self, cast
 
 from signer.controller.reconcile import answers
 from signer.errors import ClaimConflict, RequesterCredentialUnknown
-from signer.model import AttestedNodeObject, EndorsementKeyObject
+from signer.kinds.attested_node import AttestedNodeObject
+from signer.kinds.endorsement_key import EndorsementKeyObject
 from signer.policy.policy import Policy, RenewalRules, UnknownCredential
 from signer.verify.machines import claim_writes
 from tests.builders.attested_nodes import attested_node
@@ -119,7 +120,7 @@ def _release(task: Task, api: Replay) -> None:
     """Release the certificate of a CSR that is approved."""
     claimed: Any = SimpleNamespace(
         verified=SimpleNamespace(
-            holder=_HOLDER, trust=SimpleNamespace(key=SimpleNamespace(name=_KEY))
+            holder=_HOLDER, ground=SimpleNamespace(key=SimpleNamespace(name=_KEY))
         ),
         certificate=_certificate(task),
     )

@@ -12,13 +12,11 @@ from typing import Any, Final, NamedTuple, cast
 
 from common.errors import Denied, Waiting
 from signer.errors import ClaimConflict
-from signer.model import (
-    AttestedNodeObject,
-    EndorsementKeyObject,
-    Inventory,
-    MachineState,
-)
+from signer.kinds.attested_node import AttestedNodeObject
+from signer.kinds.endorsement_key import EndorsementKeyObject
+from signer.kinds.machine import MachineState
 from signer.policy.policy import NameReuse, Policy
+from signer.seams import Inventory
 from signer.verify import claimed_answer
 from signer.verify.answer import VerifiedAnswer, verify_answer
 from signer.verify.context import VerificationContext
@@ -248,7 +246,7 @@ class Model:
         """Write the claims of a verdict (K1 to K4), with caches as `verdict.cached` says."""
         verified = self.works[verdict.work].verified
         held_by = verified.holder if verdict.cached else _ELSEWHERE
-        name = verified.trust.key.name
+        name = verified.ground.key.name
         key = endorsement_key(name, resource_version="old", held_by=held_by)
         node = api.cached_node() if verdict.cached else None
         caches = SimpleNamespace(

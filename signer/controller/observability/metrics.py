@@ -28,7 +28,7 @@ from signer.controller.reports.cluster_state import ClusterReport, in_order
 from signer.controller.reports.derived_conditions import CountsByCluster
 from signer.fairness.memory_budget import MemoryBudget
 from signer.fairness.turns import in_turn
-from signer.model import ClusterKey
+from signer.kinds.cluster import ClusterKey
 from signer.settings.trust_bundles import TrustBundleFiles
 
 V = TypeVar("V", int, float)

@@ -14,7 +14,7 @@ from signer.controller.policies.file_reader import PolicyFile
 from signer.controller.policies.object_reader import PolicyObjects, PolicyState
 from signer.inventory.custom_resources.policy_object import PolicyObject
 from signer.inventory.replica_records.replica_leases import PolicySource
-from signer.model import ClusterKey
+from signer.kinds.cluster import ClusterKey
 from signer.settings.config import PolicyFileContents
 
 

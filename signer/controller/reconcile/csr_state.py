@@ -11,7 +11,8 @@ from signer.controller.queue.workqueue import Requeue, Result
 from signer.controller.reconcile.csr_status import CsrStatus
 from signer.controller.reconcile.dependencies import ClusterContext, Dependencies
 from signer.errors import CsrChanged
-from signer.model import Csr, Machine
+from signer.kinds.csr import Csr
+from signer.kinds.machine import Machine
 from signer.policy.policy import AccessReview, Approval, Policy
 from signer.verify import checks
 from signer.verify.attestation.attestation_key import AttestationKey
@@ -19,7 +20,7 @@ from signer.verify.attestation.endorsement_key import EndorsementKey
 from signer.verify.attestation.quoted_pcrs import Pcrs
 from signer.verify.checks import Step
 from signer.verify.context import VerificationContext
-from signer.verify.machines.endorsement_trust import Trust
+from signer.verify.grounds.ground import Ground
 from signer.verify.requests.access import verify_access
 from signer.verify.requests.parse import ParsedRequest
 from signer.verify.requests.recognize import CsrKind, recognize_csr
@@ -125,7 +126,7 @@ class CsrState:
         if isinstance(proved, EndorsementKey):
             self.audit.endorsement_key = proved.name
             self.endorsement_key = proved
-        if isinstance(proved, Trust):
+        if isinstance(proved, Ground):
             self.audit.endorsement_key = proved.key.name
             self._key_names |= proved.names
         if step == checks.QUOTE:

@@ -25,8 +25,8 @@ from signer.inventory.cluster_api.cluster import CLIENT_SIGNER_ANNOTATION, Clust
 from signer.inventory.custom_resources.policy_object import SERVED
 from signer.inventory.replica_records.replica_leases import encode_states
 from signer.inventory.unreadable_kinds import CLUSTER_MESSAGE
+from signer.kinds.cluster import ClusterKey
 from signer.kube.unreadable import UnreadableObject
-from signer.model import ClusterKey
 from signer.policy.policy import PolicySet, RefusedPolicy
 
 NOT_OPTED_IN: Final = "NotOptedIn"

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Any, Final
 
 from common.names import ANNOTATION_PREFIX
-from signer.kube.decode import MAX_TEXT
+from signer.kinds.decode import MAX_TEXT
 
 SETTINGS_LABEL: Final = ANNOTATION_PREFIX + "signer-settings"
 """On the Lease of each replica: only replicas with the same value share the Clusters."""

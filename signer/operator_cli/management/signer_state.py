@@ -16,7 +16,6 @@ from typing import Final
 from signer.errors import PolicyConflict, PolicyMissing
 from signer.inventory.cluster_api.cluster import ClusterObject
 from signer.inventory.custom_resources.policy_object import PolicyObject, StoredStates, read_policy
-from signer.inventory.kinds import POLICIES
 from signer.inventory.replica_records.replica_leases import (
     LEASE_SECONDS,
     NAMESPACE_LABEL,
@@ -26,9 +25,10 @@ from signer.inventory.replica_records.replica_leases import (
     PolicySource,
     decode_states,
 )
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.policy import POLICIES
+from signer.kinds.resources import LEASES
 from signer.kube.leases import Lease, read_lease
-from signer.kube.resources import LEASES
-from signer.model import ClusterKey
 from signer.operator_cli.errors import CommandError, Rejected
 from signer.operator_cli.management.api import ManagementApi
 from signer.policy.policy import PolicySet

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from signer.inventory.kinds import POLICIES
 from signer.inventory.replica_records.replica_leases import PolicySource
-from signer.kube.resources import LEASES
+from signer.kinds.policy import POLICIES
+from signer.kinds.resources import LEASES
 from signer.operator_cli.errors import Rejected, ServerUnavailable
 from signer.operator_cli.management import signer_state
 from signer.operator_cli.policies import require_policy_objects, warn_if_unread

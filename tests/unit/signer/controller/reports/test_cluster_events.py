@@ -24,9 +24,9 @@ from signer.inventory.cluster_api.cluster import (
     read_cluster,
 )
 from signer.inventory.custom_resources.policy_object import PolicyClient, PolicyObject, read_policy
-from signer.inventory.kinds import POLICIES
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.policy import POLICIES
 from signer.kube.events import EventRecorder
-from signer.model import ClusterKey
 from signer.policy.policy import ClusterSelector, Policy, PolicySet, RefusedPolicy
 from tests.builders import kube_objects
 from tests.builders.kube_objects import HOME

@@ -3,7 +3,7 @@
 import pytest
 
 from signer.inventory.replica_records.replica_leases import decode_states, encode_states
-from signer.kube.decode import MAX_TEXT
+from signer.kinds.decode import MAX_TEXT
 
 LONG = {"namespace": "team-a", "name": "c1", "state": "Forbidden", "message": 'm"' * 128}
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from signer.inventory.kinds import POLICIES
 from signer.inventory.replica_records.replica_leases import PolicySource, encode_states
-from signer.kube import resources
+from signer.kinds import resources
+from signer.kinds.policy import POLICIES
 from signer.kube.leases import Lease
 from signer.kube.transport.client import Request
 from signer.operator_cli.checks.findings import FindingResult

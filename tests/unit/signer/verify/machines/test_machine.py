@@ -6,7 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from signer.model import Address, Node, Registration, TrustBasis
+from signer.kinds.endorsement_key import Registration, TrustBasis
+from signer.kinds.machine import Address
+from signer.kinds.node import Node
 from signer.policy.policy import FirstJoinRules
 from tests.builders.scenario import (
     ABROAD,
@@ -157,7 +159,7 @@ PASSES: dict[str, Change] = {
 def test_offer_and_answer_pass(change: Change) -> None:
     scenario = Scenario()
     change(scenario)
-    assert scenario.verify_offer().endorsement_key == scenario.verify_answer().trust.key
+    assert scenario.verify_offer().endorsement_key == scenario.verify_answer().ground.key
 
 
 M6: dict[str, tuple[str | None, tuple[Node, ...], int]] = {
