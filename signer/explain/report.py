@@ -49,6 +49,8 @@ def as_text(explanations: Sequence[Explanation], object_counts: Mapping[str, int
 def _text(explanation: Explanation) -> str:
     lines = [f"\n{explanation.csr.name}: {_subject(explanation)}\n"]
     lines += [f"  decided already: {decision}\n" for decision in _decisions(explanation)]
+    if explanation.recorded is not None:
+        lines.append(f"  recorded: {explanation.recorded.reason}: {explanation.recorded.message}\n")
     lines += map(_line, explanation.results)
     lines.append(f"  {explanation.verdict.value}{_reason(explanation)}\n")
     return "".join(lines)
@@ -84,7 +86,7 @@ def _decisions(explanation: Explanation) -> Iterable[str]:
 def _line(result: CheckResult) -> str:
     error = result.error
     text = describe_result(result) if error is None else f"{error.reason}: {error.message}"
-    line = f"  {result.check:3} {result.outcome.value:13} {CHECKS[result.check].title}"
+    line = f"  {result.check:3} {result.outcome.value:13} {CHECKS[result.check]}"
     if text:
         line += f": {text}"
     if error is not None and error.detail:
@@ -121,6 +123,11 @@ def _document(explanation: Explanation) -> dict[str, Any]:
         "checks": [_check(result) for result in explanation.results],
         "verdict": explanation.verdict.value,
     }
+    if explanation.recorded is not None:
+        document["recorded"] = {
+            "reason": explanation.recorded.reason,
+            "message": explanation.recorded.message,
+        }
     if explanation.parsed is not None:
         document["kind"] = _kind(explanation)
         document["nodeName"] = explanation.parsed.request.node_name
@@ -130,7 +137,7 @@ def _document(explanation: Explanation) -> dict[str, Any]:
 def _check(result: CheckResult) -> dict[str, Any]:
     document = {
         "check": result.check,
-        "about": CHECKS[result.check].title,
+        "about": CHECKS[result.check],
         "outcome": result.outcome.value,
     }
     if result.outcome is Outcome.PASSED:

@@ -12,6 +12,7 @@ from authenticator.errors import ConfigurationInvalid
 from authenticator.providers.provider import Identity
 from common.evidence import MAX_EVENT_LOG, MAX_PCR_SIGNATURES
 from common.names import CLIENT_SIGNER
+from tests.builders import credentials
 
 HOST = "Worker-1.Example\n"
 
@@ -150,7 +151,7 @@ def test_host_name_that_is_no_node_name_is_refused_when_a_name_is_needed() -> No
     settings = resolve({}, {}, "my host")
     with pytest.raises(ConfigurationInvalid, match="--node-name"):
         settings.with_provider_identity(no_provider)
-    named = settings.with_provider_identity(no_provider, "worker-1")
+    named = settings.with_provider_identity(no_provider, credentials.make(0))
     assert named.node_name == "worker-1", "the name in the certificate is the node's"
 
 
@@ -236,7 +237,7 @@ def test_unreadable_command_line_is_an_error_of_one_line(line: list[str]) -> Non
     ("line", "command"),
     [
         (["status", "--manifest"], "status"),
-        (["--if-due"], "credential"),
+        (["--if-missing"], "credential"),
         (["status", "now"], "status"),
     ],
 )
@@ -252,9 +253,9 @@ def test_mistyped_flag_is_named_with_its_value() -> None:
 
 def test_help_of_a_command_has_only_its_options(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        parse_arguments(["renew", "--help"])
+        parse_arguments(["serving", "--help"])
     text = capsys.readouterr().out
-    assert "--if-due" in text
+    assert "--if-missing" in text
     assert "--provider-id" in text
     assert "--manifest" not in text
 

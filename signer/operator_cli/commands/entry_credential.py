@@ -1,4 +1,4 @@
-"""`rejoin-kubeconfig`: prints the kubeconfig with which nodes of a Cluster rejoin at any time.
+"""`entry-credential`: prints the kubeconfig with which nodes of a Cluster come back at any time.
 
 Its credential is for all nodes and does not expire. So before it is printed, the API server must
 show that the admission policy of entry-credential.yaml limits it.
