@@ -254,7 +254,7 @@ def _add_explain(command: argparse.ArgumentParser) -> None:
         "--policy",
         type=Path,
         metavar="FILE",
-        help="the signer's policy file (default: the KubeletAttestationPolicies)",
+        help="read the policies from FILE (default: the KubeletAttestationPolicies)",
     )
     command.add_argument(
         "--challenge-keys",
@@ -283,10 +283,10 @@ def _add_policy(command: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="?",
         metavar="FILE",
-        help="the policy file (default: the KubeletAttestationPolicies)",
+        help="policies to lay over the KubeletAttestationPolicies, as kubectl diff does",
     )
     check.add_argument(
-        "--offline", action="store_true", help="do not compare FILE with the Clusters"
+        "--offline", action="store_true", help="read FILE only, and compare it with nothing"
     )
     _add_signer_namespace(check)
 

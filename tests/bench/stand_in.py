@@ -35,7 +35,7 @@ from common.names import (
     CLIENT_USAGES,
     ENDORSEMENT_KEY_ANNOTATION,
 )
-from signer.inventory.kinds import ATTESTED_NODES, ENDORSEMENT_KEYS
+from signer.inventory.kinds import ATTESTED_NODES, ENDORSEMENT_KEYS, POLICIES
 from signer.kube.resources import SECRETS, Resource
 from signer.model import ClusterKey
 from tests.bench import attested_machines
@@ -130,6 +130,7 @@ class Bench:
         self.workloads: dict[int, Server] = {}
         self.nodes: list[StormNode] = []
         self._by_name: dict[tuple[Server, str], StormNode] = {}
+        self._create(POLICIES, "", {"metadata": {"name": "every"}, "spec": {}})
         for number, port in enumerate(config["workload_ports"]):
             self._add_cluster(f"cluster-{number}", port, config)
 

@@ -50,9 +50,6 @@ from signer.model import (
 
 MOVE_LABELS: Final = {"clusterctl.cluster.x-k8s.io/move": ""}
 """With this label `clusterctl move` moves an object that has no owner."""
-_MAX_POLICY_NAME: Final = 253
-"""Characters that the CRD allows. A policy in a file may have a longer name: it is cut off here, so
-that it stops no claim."""
 _MAX_MESSAGE: Final = 1024
 _WRITTEN_UNDER: Final = ANNOTATION_PREFIX + "written-under"
 
@@ -282,7 +279,7 @@ def encode_attested_node(node: AttestedNodeObject, resource_version: str) -> dic
         "machineUID": node.machine_uid,
         "credentialIDs": list(node.credential_ids),
         "boot": node.boot and _encode_boot(node.boot),
-        "policy": node.policy[:_MAX_POLICY_NAME],
+        "policy": node.policy,
         "basis": node.basis and node.basis.value,
         "bootState": node.boot_state and node.boot_state.value,
         "measured": node.measured and encode_measured(node.measured),
