@@ -62,8 +62,8 @@ def load_bootstrap(path: Path) -> ApiCredential:
 def open_tpm(settings: Settings, deadline: Deadline) -> Iterator[Tpm]:
     """Open this machine's TPM."""
     with late_imports():
-        from authenticator.tpm import esapi  # noqa: PLC0415 - see above
-    with esapi.open_tpm(
+        from authenticator.tpm import open_tpm as opening  # noqa: PLC0415 - see above
+    with opening.open_tpm(
         settings.tcti,
         key_type=settings.endorsement_key_type,
         endorsement_auth=settings.endorsement_password(),

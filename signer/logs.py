@@ -12,7 +12,7 @@ from threading import Condition, Thread
 from typing import Any, Final
 
 from common.errors import AttestationError
-from signer.model import ClusterKey
+from signer.kinds.cluster import ClusterKey
 
 _logger = logging.getLogger(__name__)
 

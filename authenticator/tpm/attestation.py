@@ -10,7 +10,6 @@ Source: TCG EK Credential Profile 2.5, section 2.2.1 and annex B; TPM 2.0 Part 1
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from authenticator.errors import (
@@ -28,6 +27,7 @@ from authenticator.tpm.device import (
     KeyType,
     Quote,
 )
+from authenticator.tpm.loaded_key import LoadedKey, TemplateUnsupported
 from authenticator.tpm.nv_certificates import certificate_der, split_chain
 from authenticator.tpm.templates import (
     ATTESTATION_TEMPLATES,
@@ -45,29 +45,13 @@ from common.tpm.pcrs import PcrSelection
 from common.tpm.public import PublicArea
 from common.tpm.reader import StructureMalformed
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # it imports tpm2_pytss
     from authenticator.tpm.esapi import TpmConnection
 
 _NV_FIRST: Final = 0x01C00000
 _TPM_RH_ENDORSEMENT: Final = bytes.fromhex("4000000b")
 _QUOTE_ATTEMPTS: Final = 10
 """Attempts to read and quote PCRs without a change between: a boot measures in bursts."""
-
-
-class TemplateUnsupported(Exception):
-    """The TPM does not support the algorithm, size or curve of a template; the next is tried."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadedKey:
-    """A key that can be used until it is flushed: its handle and TPM2B_PUBLIC.
-
-    `qualified_name` shows the hierarchy of a persistent key; it is empty for a key made here.
-    """
-
-    handle: int
-    public: bytes
-    qualified_name: bytes
 
 
 class TpmAttestor:

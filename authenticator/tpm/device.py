@@ -1,8 +1,8 @@
 """The operations of a TPM that an exchange needs, and their results.
 
-`authenticator.tpm.esapi` implements `Tpm` on a real TPM; tests/fakes has one in memory. All bytes
-are as the TPM wrote them, so that nothing between TPM and signer changes what was signed. Banks are
-named as in docs/protocol.md section 4 ("sha256").
+`attestation.py` implements `Tpm` on a real TPM; tests/fakes has one in memory. All bytes are as the
+TPM wrote them, so that nothing between TPM and signer changes what was signed. Banks are named as
+in docs/protocol.md section 4 ("sha256").
 
 No method leaves a session, a transient key or a sequence in the TPM, whether it returns or raises,
 and none changes what is in the TPM already. Methods raise leaves of `authenticator.errors`.

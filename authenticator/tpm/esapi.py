@@ -38,9 +38,9 @@ from authenticator.errors import (
 )
 from authenticator.model import Deadline
 from authenticator.tpm import response_codes
-from authenticator.tpm.attestation import LoadedKey, TemplateUnsupported, TpmAttestor
 from authenticator.tpm.bounded_calls import GRACE_SECONDS, BoundedCalls
-from authenticator.tpm.device import DEFAULT_TCTI, KeyType, Tpm
+from authenticator.tpm.device import DEFAULT_TCTI
+from authenticator.tpm.loaded_key import LoadedKey, TemplateUnsupported
 from authenticator.tpm.open_errors import DeviceBusy, open_error
 from authenticator.tpm.templates import EndorsementTemplate
 from common.errors import AttestationError
@@ -58,8 +58,6 @@ _MAX_NV_BUFFER: Final = 2048
 """Bytes of one TPM2_NV_Read: if the TPM does not say, and the maximum of the libraries."""
 _MAX_CAP_HANDLES: Final = 254
 """Handles in one response (MAX_CAP_HANDLES); another command gets more."""
-_MAX_AUTH_BYTES: Final = 64
-"""Bytes of a TPM2B_AUTH: the largest digest."""
 _UNREADABLE: Final = frozenset(
     {
         response_codes.RC_AUTH_FAIL,
@@ -70,33 +68,6 @@ _UNREADABLE: Final = frozenset(
         response_codes.RC_NV_UNINITIALIZED,
     }
 )
-
-
-@contextmanager
-def open_tpm(
-    tcti: str = DEFAULT_TCTI,
-    *,
-    key_type: KeyType = "auto",
-    endorsement_auth: bytes = b"",
-    prefer_certified: bool = False,
-    deadline: Deadline,
-) -> Iterator[Tpm]:
-    """Open the TPM at `tcti`, which is any TCTI configuration of tpm2-tss.
-
-    `endorsement_auth` is the password of the endorsement hierarchy; few machines have one. With
-    `prefer_certified`, the attestation key is the one that a platform certified, if any.
-    Raises `TpmUnavailable`, `TpmBusy`, `TpmPermissionDenied`, `TpmConfigurationInvalid`.
-    """
-    if len(endorsement_auth) > _MAX_AUTH_BYTES:
-        raise TpmConfigurationInvalid(
-            f"the password of the endorsement hierarchy must have {_MAX_AUTH_BYTES} bytes at most:"
-            " correct endorsementPasswordFile"
-        )
-    connection = TpmConnection(tcti, endorsement_auth, deadline)
-    try:
-        yield TpmAttestor(connection, key_type, prefer_certified=prefer_certified)
-    finally:
-        connection.close()
 
 
 class TpmConnection:

@@ -15,7 +15,8 @@ from typing import Final
 
 from common.node_identity import KEY_DIGITS, MAX_TERM, attested_group
 from signer.errors import BanNotRecorded, NodeNameHolderNotRecorded
-from signer.model import AttestedNodeObject, EndorsementKeyObject, LiftedBan
+from signer.kinds.attested_node import AttestedNodeObject
+from signer.kinds.endorsement_key import EndorsementKeyObject, LiftedBan
 
 _TEXT: Final = re.compile(
     f"(attested|none):([0-9a-f]{{{KEY_DIGITS}}})\\.([1-9][0-9]{{0,8}})"

@@ -8,7 +8,7 @@ than the marker shows neither that a renewal is overdue nor that a certificate i
 from dataclasses import dataclass
 from datetime import datetime
 
-from signer.model import WentBack
+from signer.seams import WentBack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,9 @@ from typing import Final
 
 from common.formats.strict_json import format_time
 from signer.errors import ClaimsOutOfDate, RenewalOverdue
-from signer.model import AttestedNodeObject, ClusterKey, WentBack
+from signer.kinds.attested_node import AttestedNodeObject
+from signer.kinds.cluster import ClusterKey
+from signer.seams import WentBack
 
 RENEWAL_DEADLINE: Final = 0.85
 """Share of a client certificate's lifetime after which its renewal is overdue. The plugin renews

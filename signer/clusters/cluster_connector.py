@@ -26,9 +26,9 @@ from signer.fairness.backoff import Backoff
 from signer.fairness.compute_line import ComputeLine, waiting
 from signer.fairness.memory_budget import Budgets
 from signer.inventory.cluster_api.cluster import ClusterObject
+from signer.kinds.cluster import ClusterKey
 from signer.kube.secrets import SecretClient
 from signer.kube.transport.kubeconfig import Connection
-from signer.model import ClusterKey
 
 _logger = logging.getLogger(__name__)
 

@@ -23,8 +23,8 @@ from signer.inventory.cluster_api.references import (
     read_infrastructure,
 )
 from signer.inventory.unreadable_kinds import INFRASTRUCTURE, UNREADABLE
+from signer.kinds.resources import Kind, Resource
 from signer.kube.discovery import DiscoveryClient, served_resources
-from signer.kube.resources import Kind, Resource
 from signer.kube.unreadable import Unreadable
 from signer.kube.watches.cache import Cache
 from signer.kube.watches.watch import ResourceSpec

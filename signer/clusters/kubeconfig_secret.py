@@ -11,14 +11,13 @@ from typing import Final
 from signer.errors import KubeconfigRefused
 from signer.inventory.cluster_api.cluster import ClusterObject
 from signer.inventory.cluster_api.cluster_secret import (
-    CLUSTER_NAME_LABEL,
     KUBECONFIG_TYPES,
     require_current,
     require_label_and_type,
 )
+from signer.kinds.cluster import CLUSTER_NAME_LABEL, ClusterKey
 from signer.kube.secrets import Secret
 from signer.kube.transport.kubeconfig import Connection, parse_kubeconfig
-from signer.model import ClusterKey
 
 _MAX_KUBECONFIG: Final = 16 << 10
 """Bytes. A kubeconfig that Cluster API writes has 6,000 at most."""

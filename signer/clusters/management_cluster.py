@@ -27,34 +27,25 @@ from signer.inventory.cluster_api.references import (
     Reference,
     read_bootstrap,
 )
-from signer.inventory.custom_resources.claim_objects import read_attested_node, read_endorsement_key
-from signer.inventory.custom_resources.key_request_object import read_key_request
 from signer.inventory.custom_resources.policy_object import PolicyObject, read_policy
-from signer.inventory.kinds import (
-    ATTESTED_NODES,
-    CLUSTER,
-    ENDORSEMENT_KEYS,
-    KEY_REQUESTS,
-    KUBEADM_CONFIG,
-    MACHINE,
-    MACHINE_POOL,
-    POLICIES,
-)
 from signer.inventory.unreadable_kinds import UNREADABLE
-from signer.kube.decode import Source
+from signer.kinds.attested_node import ATTESTED_NODES, AttestedNodeObject, read_attested_node
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.decode import Source
+from signer.kinds.endorsement_key import (
+    ENDORSEMENT_KEYS,
+    EndorsementKeyObject,
+    read_endorsement_key,
+)
+from signer.kinds.key_request import KEY_REQUESTS, EndorsementKeyRequest, read_key_request
+from signer.kinds.policy import POLICIES
+from signer.kinds.resources import CLUSTER, KUBEADM_CONFIG, MACHINE, MACHINE_POOL, Kind, Resource
 from signer.kube.discovery import find_resource
-from signer.kube.resources import Kind, Resource
 from signer.kube.transport.client import ApiClient
 from signer.kube.unreadable import Unreadable
 from signer.kube.watches.cache import Cache, EventHandler
 from signer.kube.watches.watch import ResourceSpec
 from signer.kube.watches.watch_threads import Watch, WatchThreads
-from signer.model import (
-    AttestedNodeObject,
-    ClusterKey,
-    EndorsementKeyObject,
-    EndorsementKeyRequest,
-)
 
 V = TypeVar("V")
 NotifyFunc = Callable[[ClusterKey | None, str | None], None]

@@ -25,9 +25,11 @@ from signer.inventory.marker_client import MarkerClient
 from signer.inventory.node_labels import NodeLabelClient
 from signer.inventory.node_taints import NodeTaintClient
 from signer.inventory.unreadable_kinds import UNREADABLE
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.csr import Csr
+from signer.kinds.decode import Source
+from signer.kinds.resources import CLUSTER_ROLE_BINDINGS, CSRS, NODES, SERVICES, Resource
 from signer.kube.csrs import CsrClient, read_pending_csr
-from signer.kube.decode import Source
-from signer.kube.resources import CLUSTER_ROLE_BINDINGS, CSRS, NODES, SERVICES, Resource
 from signer.kube.transport.client import (
     MAX_WORKLOAD_PAGE,
     MAX_WORKLOAD_RESPONSE,
@@ -38,7 +40,6 @@ from signer.kube.transport.kubeconfig import Connection
 from signer.kube.watches.cache import Cache
 from signer.kube.watches.watch import ResourceSpec
 from signer.kube.watches.watch_threads import Watch, WatchThreads
-from signer.model import ClusterKey, Csr
 
 V = TypeVar("V")
 

@@ -25,8 +25,8 @@ from signer.fairness.compute_line import ComputeLine
 from signer.fairness.memory_budget import Budgets
 from signer.inventory.cached_inventory import infrastructure_signer
 from signer.inventory.cluster_api.cluster import ClusterObject, client_signers
+from signer.kinds.cluster import ClusterKey
 from signer.kube.secrets import SecretClient
-from signer.model import ClusterKey
 
 _logger = logging.getLogger(__name__)
 

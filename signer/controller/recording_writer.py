@@ -8,8 +8,8 @@ from typing import TypeVar
 from common.errors import ApiServerUnavailable
 from common.names import CHALLENGE_ANNOTATION
 from signer.fairness.circuit_breaker import SLOW_SECONDS
+from signer.kinds.csr import Csr
 from signer.kube.csrs import CsrClient
-from signer.model import Csr
 
 T = TypeVar("T")
 

@@ -27,9 +27,9 @@ from signer.inventory.replica_records.replica_leases import (
     NAMESPACE_LABEL,
     SETTINGS_LABEL,
 )
+from signer.kinds.cluster import ClusterKey
 from signer.kube.leases import Lease, LeaseClient
 from signer.kube.transport.client import is_outage
-from signer.model import ClusterKey
 
 _logger = logging.getLogger(__name__)
 

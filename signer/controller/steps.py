@@ -10,8 +10,8 @@ from enum import Enum
 from functools import partial
 from typing import TypeVar
 
+from signer.kinds.cluster import ClusterKey
 from signer.logs import run_logged
-from signer.model import ClusterKey
 
 T = TypeVar("T")
 

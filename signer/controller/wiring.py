@@ -54,15 +54,17 @@ from signer.inventory.custom_resources.default_policy import DefaultPolicy
 from signer.inventory.replica_records.authority_leases import AuthorityLeases
 from signer.inventory.replica_records.challenge_keys import ChallengeKeyStore
 from signer.inventory.replica_records.opt_in_leases import OptIns
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.endorsement_key import EndorsementKeyObject
 from signer.kube.events import EventRecorder
 from signer.kube.leases import LeaseClient
 from signer.kube.secrets import SecretClient
 from signer.kube.transport.client import ApiClient
 from signer.kube.unreadable import UnreadableObject
 from signer.logs import LogWriter
-from signer.model import ClaimStore, ClusterKey, EndorsementKeyObject
 from signer.platforms.queries import PlatformQueries
 from signer.platforms.registry import platform_of
+from signer.seams import ClaimStore
 from signer.settings.config import Config
 
 _COMPUTE_PLACES: Final = 2

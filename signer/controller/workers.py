@@ -30,7 +30,9 @@ from signer.controller.reconcile.withheld_certificates import WithheldCertificat
 from signer.controller.recording_writer import RecordingCsrWriter
 from signer.controller.threads import MAX_SECONDS
 from signer.inventory.cached_inventory import CachedInventory
-from signer.model import ClusterKey, Csr, Node
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.csr import Csr
+from signer.kinds.node import Node
 from signer.verify.requests.parse import is_probable_answer
 
 _logger = logging.getLogger(__name__)

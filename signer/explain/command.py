@@ -12,10 +12,12 @@ from signer.explain.replay import ReplayInputs, replay
 from signer.explain.report import as_json, as_text, exit_status
 from signer.inventory.cached_inventory import CachedInventory
 from signer.inventory.replica_records.challenge_keys import keys_from_secret
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.csr import Csr
 from signer.kube.csrs import read_csr
 from signer.kube.secrets import read_secret
-from signer.model import ChallengeKeys, ClusterKey, Csr
 from signer.policy.policy import PolicySet
+from signer.seams import ChallengeKeys
 from signer.settings.config import load_policy_file
 from signer.verify.x509.trust_anchors import TrustAnchors
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from common.formats import strict_yaml
 from signer.errors import ProblemsError
-from signer.kube.decode import Json
+from signer.kinds.decode import Json
 
 
 class FilesInvalid(ProblemsError):

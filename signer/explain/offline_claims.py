@@ -5,14 +5,10 @@ from datetime import datetime
 
 from common.errors import ApiServerUnavailable
 from signer.explain.offline_inventory import OfflineObjects
-from signer.model import (
-    AttestedNodeObject,
-    ClusterKey,
-    EndorsementKeyObject,
-    KeyHolder,
-    MachineState,
-    attested_node_name,
-)
+from signer.kinds.attested_node import AttestedNodeObject, attested_node_name
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.endorsement_key import EndorsementKeyObject, KeyHolder
+from signer.kinds.machine import MachineState
 
 
 class OfflineClaimStore:

@@ -24,19 +24,21 @@ from signer.inventory.cluster_api.references import (
     read_bootstrap,
     read_infrastructure,
 )
-from signer.inventory.custom_resources.claim_objects import read_attested_node, read_endorsement_key
-from signer.inventory.kinds import (
-    ATTESTED_NODES,
+from signer.kinds.attested_node import ATTESTED_NODES, read_attested_node
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.decode import Json, Source, object_key
+from signer.kinds.endorsement_key import ENDORSEMENT_KEYS, read_endorsement_key
+from signer.kinds.resources import (
     CLUSTER,
-    ENDORSEMENT_KEYS,
+    CLUSTER_ROLE_BINDINGS,
     KUBEADM_CONFIG,
     MACHINE,
     MACHINE_POOL,
+    NODES,
+    SERVICES,
+    Kind,
 )
-from signer.kube.decode import Json, Source, object_key
-from signer.kube.resources import CLUSTER_ROLE_BINDINGS, NODES, SERVICES, Kind
 from signer.kube.watches.cache import Cache
-from signer.model import ClusterKey
 
 V = TypeVar("V")
 

@@ -12,8 +12,10 @@ from typing import Final, TypeVar
 from common.errors import AttestationError, Consequence
 from common.evidence import Offer
 from signer.errors import ChallengeKeyUnknown
-from signer.model import ChallengeKeys, ClaimStore, ClusterKey, Csr, Inventory
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.csr import Csr
 from signer.policy.policy import AccessReview, Policy, PolicyMode, PolicySet
+from signer.seams import ChallengeKeys, ClaimStore, Inventory
 from signer.verify import checks
 from signer.verify.answer import verify_answer
 from signer.verify.checks import Step

@@ -13,14 +13,15 @@ from signer.inventory.cluster_api.cluster import ClusterObject, build_cluster, r
 from signer.inventory.cluster_api.machine_object import MachineObject, build_machine, read_machine
 from signer.inventory.cluster_api.references import read_infrastructure
 from signer.inventory.custom_resources.policy_object import read_policy
-from signer.inventory.kinds import CLUSTER, MACHINE, POLICIES
-from signer.kube.decode import Fields, MaybeText, Source, Text, decode
+from signer.kinds.cluster import Cluster, ClusterKey
+from signer.kinds.csr import Csr
+from signer.kinds.decode import Fields, MaybeText, Source, Text, decode
+from signer.kinds.policy import POLICIES
+from signer.kinds.resources import CLUSTER, MACHINE, Kind, Resource
 from signer.kube.discovery import find_resource
 from signer.kube.events import EventRecorder, ObjectReference
 from signer.kube.pages import UNLIMITED, list_objects
-from signer.kube.resources import Kind, Resource
 from signer.kube.transport.client import MAY_HAVE_CHANGED, ApiClient
-from signer.model import Cluster, ClusterKey, Csr
 from signer.policy.policy import Policy, PolicySet, RefusedPolicy
 
 RECORD_ANNOTATION: Final = ANNOTATION_PREFIX + "insecure-certificate"

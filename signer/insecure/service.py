@@ -28,18 +28,18 @@ from signer.insecure.verify import (
     verify_cluster,
     verify_first_machine,
 )
-from signer.inventory.kinds import CLUSTER, MACHINE
 from signer.issue.authority import CertificateAuthority
 from signer.issue.certificate import certificate_not_after
 from signer.issue.leaf import sign_leaf
 from signer.issue.lint import ExpectedCertificate, lint_certificate
+from signer.kinds.cluster import Cluster, ClusterKey
+from signer.kinds.csr import Csr
+from signer.kinds.decode import Source
+from signer.kinds.resources import CLUSTER, CSRS, MACHINE, NODES
 from signer.kube.csrs import CsrClient, is_settled, read_csr
-from signer.kube.decode import Source
 from signer.kube.pages import list_objects
-from signer.kube.resources import CSRS, NODES
 from signer.kube.secrets import SecretClient
 from signer.kube.transport.client import MAX_WORKLOAD_PAGE, MAX_WORKLOAD_RESPONSE, ApiClient
-from signer.model import Cluster, ClusterKey, Csr
 from signer.policy.policy import Policy
 
 _logger = logging.getLogger(__name__)

@@ -19,7 +19,9 @@ from signer.errors import (
     NotOptedIn,
     RequesterNotAllowed,
 )
-from signer.model import Cluster, Csr, Machine
+from signer.kinds.cluster import Cluster
+from signer.kinds.csr import Csr
+from signer.kinds.machine import Machine
 from signer.policy.policy import Policy, RefusedPolicy
 from signer.verify.machines.machine import address_names, require_one_machine, require_ready
 from signer.verify.requests.parse import parse_plain_request, require_no_names

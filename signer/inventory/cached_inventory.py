@@ -13,17 +13,12 @@ from signer.inventory.cluster_api.machine_object import (
     build_pool_member,
 )
 from signer.inventory.cluster_api.references import is_kubeadm_config
-from signer.model import (
-    AttestedNodeObject,
-    Cluster,
-    ClusterKey,
-    EndorsementKeyObject,
-    Machine,
-    Node,
-    Registration,
-    WentBack,
-    attested_node_name,
-)
+from signer.kinds.attested_node import AttestedNodeObject, attested_node_name
+from signer.kinds.cluster import Cluster, ClusterKey
+from signer.kinds.endorsement_key import EndorsementKeyObject, Registration
+from signer.kinds.machine import Machine
+from signer.kinds.node import Node
+from signer.seams import WentBack
 
 _MAX_BINDINGS: Final = 10
 """Bindings that a verdict names. One is enough for R0, and a hostile API server makes up as many as
@@ -39,7 +34,7 @@ def infrastructure_signer(cluster: ClusterObject, management: ManagementCaches) 
 
 
 class CachedInventory:
-    """`signer.model.Inventory` of one Cluster."""
+    """`signer.seams.Inventory` of one Cluster."""
 
     def __init__(self, management: ManagementCaches, workload: WorkloadCaches) -> None:
         self._management = management

@@ -19,7 +19,9 @@ from signer.inventory.cluster_api.references import BootstrapObject, Infrastruct
 from signer.inventory.node_labels import NodeLabelFields
 from signer.inventory.node_taints import NodeTaints
 from signer.inventory.unreadable_kinds import UNREADABLE
-from signer.kube.decode import (
+from signer.kinds.attested_node import AttestedNodeObject
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.decode import (
     MAX_TEXT,
     Fields,
     MaybeText,
@@ -31,9 +33,11 @@ from signer.kube.decode import (
     decode,
     texts,
 )
+from signer.kinds.endorsement_key import EndorsementKeyObject
+from signer.kinds.node import Node
 from signer.kube.unreadable import Unreadable
 from signer.kube.watches.cache import Cache
-from signer.model import AttestedNodeObject, ClusterKey, EndorsementKeyObject, Node, WentBack
+from signer.seams import WentBack
 
 AUTO_APPROVE_ROLES: Final = frozenset(
     {

@@ -6,6 +6,7 @@ is full, there is a second one, and so on.
 """
 
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -17,8 +18,8 @@ from common.errors import ApiServerUnavailable
 from common.names import API_GROUP, CLIENT_SIGNER, NODE_USER_PREFIX
 from signer.claims.ended_entry import EndedEntry, decode_entry
 from signer.errors import ClaimConflict, EndedCertificatesNotListed
-from signer.kube.decode import Fields, Source, Text, decode
-from signer.kube.resources import ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS, CSRS
+from signer.kinds.decode import Fields, Source, Text, decode
+from signer.kinds.resources import ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS, CSRS
 from signer.kube.transport.client import MAY_BE_ABSENT, MAY_HAVE_CHANGED, ApiClient
 
 POLICY_NAMES: Final = (f"ended.{API_GROUP}", *(f"ended-{n}.{API_GROUP}" for n in range(2, 9)))
@@ -26,6 +27,12 @@ _MANAGER: Final = "node-attestation-signer"
 _MAX_EXPRESSION: Final = 95_000
 """Characters of one expression. An API server evaluates 100,000; entries may become longer."""
 _MAX_ATTEMPTS: Final = 5
+_EMPTY_FOR: Final = 10.0
+"""Seconds for which a list that did not exist counts as empty.
+
+The claims say themselves whom they end. Only after the management cluster was restored does an
+entry say more, and a restore takes longer.
+"""
 _VARIABLE: Final = "ended"
 _ENTRY: Final = re.compile("'([a-z0-9.-]{1,253})': '([^']{1,100})'")
 _APPLIED: Final = frozenset({HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.CONFLICT})
@@ -93,8 +100,10 @@ class EndedCertificates:
 class EndedCertificatesClient:
     """Reads and writes the list of one workload cluster."""
 
-    def __init__(self, api: ApiClient) -> None:
+    def __init__(self, api: ApiClient, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._api = api
+        self._monotonic = monotonic
+        self._empty_until = 0.0
 
     def read(self) -> EndedCertificates:
         """Read the list. Raises `ApiServerUnavailable`, `EndedCertificatesNotListed`."""
@@ -104,7 +113,12 @@ class EndedCertificatesClient:
             raise _lasting(error) from error
 
     def entry(self, node_name: str) -> EndedEntry | None:
-        """Return the entry of a node, and hold one policy at a time. Raises as `read`."""
+        """Return the entry of a node, and hold one policy at a time. Raises as `read`.
+
+        Most clusters have no list, so this costs most certificates no request.
+        """
+        if self._monotonic() < self._empty_until:
+            return None
         try:
             found = (part.entries.get(node_name) for part in self._parts())
             return next((entry for entry in found if entry is not None), None)
@@ -155,13 +169,17 @@ class EndedCertificatesClient:
             raise _lasting(error) from error
 
     def _parts(self) -> Iterator[_Part]:
+        asked_at = self._monotonic()
         for name in POLICY_NAMES:
             response = self._api.find(ADMISSION_POLICIES.object_path(name))
             if response is None:
+                if name == POLICY_NAMES[0]:
+                    self._empty_until = asked_at + _EMPTY_FOR
                 return
             yield response.read(_read_part)
 
     def _write_part(self, number: int, before: _Part, entries: Mapping[str, EndedEntry]) -> bool:
+        self._empty_until = 0.0
         name = POLICY_NAMES[number]
         version = before.resource_version
         metadata = {"name": name} | ({"resourceVersion": version} if version else {})

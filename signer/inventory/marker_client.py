@@ -5,11 +5,11 @@ from typing import Final
 
 from common.formats.strict_json import format_time
 from signer.claims.marker import Marker, Newest
-from signer.kube.decode import Fields, Source, Time, decode
+from signer.kinds.decode import Fields, Source, Time, decode
+from signer.kinds.resources import CONFIG_MAPS
 from signer.kube.events import COMPONENT
-from signer.kube.resources import CONFIG_MAPS
 from signer.kube.transport.client import ApiClient
-from signer.model import WentBack
+from signer.seams import WentBack
 
 _NAMESPACE: Final = "kube-system"
 _NAME: Final = "node-attestation-marker"

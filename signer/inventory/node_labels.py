@@ -11,10 +11,12 @@ from typing import Final
 import msgspec
 
 from common.names import API_GROUP
-from signer.kube.decode import Fields, MaybeText
-from signer.kube.resources import NODES
+from signer.kinds.attested_node import AttestedNodeObject
+from signer.kinds.decode import Fields, MaybeText
+from signer.kinds.endorsement_key import TrustBasis
+from signer.kinds.node import Node
+from signer.kinds.resources import NODES
 from signer.kube.transport.client import MAY_BE_ABSENT, ApiClient
-from signer.model import AttestedNodeObject, Node, TrustBasis
 
 _PREFIX: Final = f"{API_GROUP}.node-restriction.kubernetes.io/"
 ATTESTED: Final = _PREFIX + "attested"

@@ -9,10 +9,10 @@ from typing import Any, Final
 import msgspec
 
 from common.names import API_GROUP
-from signer.kube.decode import Fields, MaybeText, Source, decode
-from signer.kube.resources import NODES
+from signer.kinds.decode import Fields, MaybeText, Source, decode
+from signer.kinds.node import Node
+from signer.kinds.resources import NODES
 from signer.kube.transport.client import MAY_BE_ABSENT, MAY_HAVE_CHANGED, ApiClient
-from signer.model import Node
 
 KEY: Final = f"{API_GROUP}/unattested"
 EFFECT: Final = "NoSchedule"

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from signer.errors import AuthorityUnavailable
 from signer.issue.authority import CertificateAuthority
 from signer.issue.leaf import sign_leaf
-from signer.model import Csr, credential_id
+from signer.kinds.csr import Csr, credential_id
 from signer.verify.answer import VerifiedAnswer
 from signer.verify.machines.claim_writes import WithheldCertificate
 from signer.verify.requests.recognize import CsrKind

@@ -24,8 +24,10 @@ from common.requests.binding import (
 )
 from signer.errors import ChallengeKeyUnknown
 from signer.issue.make_credential import make_credential
-from signer.model import ChallengeKeys, Cluster, Csr
+from signer.kinds.cluster import Cluster
+from signer.kinds.csr import Csr
 from signer.policy.policy import Policy
+from signer.seams import ChallengeKeys
 from signer.verify.answer import CHALLENGE_MAX_AGE, CHALLENGE_MAX_SKEW
 from signer.verify.offer import VerifiedOffer
 

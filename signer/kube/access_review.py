@@ -5,7 +5,7 @@ from typing import Annotated, Final
 import msgspec
 
 from signer.fairness.memory_budget import deep_size
-from signer.kube.decode import (
+from signer.kinds.decode import (
     MAX_ENTRIES,
     MAX_TEXT,
     Fields,

@@ -23,8 +23,8 @@ from common.names import (
 from common.requests.csr import MAX_REQUEST
 from signer.errors import AccessReviewUnavailable, AnnotationsFull, CsrChanged
 from signer.fairness.memory_budget import deep_size
-from signer.kube.access_review import read_decided_review, read_requester
-from signer.kube.decode import (
+from signer.kinds.csr import Condition, Csr, is_credential_id
+from signer.kinds.decode import (
     MAX_ENTRIES,
     Fields,
     Json,
@@ -37,10 +37,10 @@ from signer.kube.decode import (
     decode,
     texts,
 )
+from signer.kinds.resources import CSRS, SUBJECT_ACCESS_REVIEWS
+from signer.kube.access_review import read_decided_review, read_requester
 from signer.kube.events import COMPONENT, EventRecorder, ObjectReference
-from signer.kube.resources import CSRS, SUBJECT_ACCESS_REVIEWS
 from signer.kube.transport.client import MAY_HAVE_CHANGED, ApiClient, Response
-from signer.model import Condition, Csr, is_credential_id
 
 CREDENTIAL_ID_KEY: Final = "authentication.kubernetes.io/credential-id"
 """Key in a user's `extra` (Kubernetes 1.32 and later). The API server writes `spec.extra` of a CSR

@@ -5,8 +5,8 @@ from typing import Annotated, Protocol
 
 import msgspec
 
-from signer.kube.decode import MAX_ENTRIES, Fields, MaybeText, read_as
-from signer.kube.resources import Kind, Resource, build_path
+from signer.kinds.decode import MAX_ENTRIES, Fields, MaybeText, read_as
+from signer.kinds.resources import Kind, Resource, build_path
 from signer.kube.transport.client import Response
 
 

@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Final
 
 from common.formats.strict_json import format_time
-from signer.kube.resources import EVENTS
+from signer.kinds.resources import EVENTS
 from signer.kube.transport.client import MAY_EXIST, ApiClient
 
 COMPONENT: Final = "node-attestation-signer"

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from signer.kube.decode import Fields, Labels, MaybeText, Name, Source, Text, decode
+from signer.kinds.decode import Fields, Labels, MaybeText, Name, Source, Text, decode
+from signer.kinds.resources import LEASES
 from signer.kube.pages import UNLIMITED, list_objects
-from signer.kube.resources import LEASES
 from signer.kube.transport.client import MAY_BE_ABSENT, MAY_EXIST, MAY_HAVE_CHANGED, ApiClient
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Final, Protocol, TypeVar
 import msgspec
 
 from common.errors import ApiServerUnavailable
-from signer.kube.decode import Fields, MaybeText, Source, decode
+from signer.kinds.decode import Fields, MaybeText, Source, decode
 from signer.kube.scan import elements, members
 from signer.kube.transport.client import Expired, PageTooLarge, Response
 from signer.kube.unreadable import Unreadable, describe_unreadable

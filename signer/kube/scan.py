@@ -12,7 +12,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from signer.kube.decode import MaybeText, ObjectMeta, decode
+from signer.kinds.decode import MaybeText, ObjectMeta, decode
 
 _LEVELS: Final = 8
 """Levels of brackets that one step skips. What is deeper costs a step for each level, or less."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from signer.kube.decode import (
+from signer.kinds.decode import (
     MAX_ENTRIES,
     Fields,
     Labels,
@@ -20,7 +20,7 @@ from signer.kube.decode import (
     Time,
     decode,
 )
-from signer.kube.resources import SECRETS
+from signer.kinds.resources import SECRETS
 from signer.kube.transport.client import MAY_EXIST, MAY_HAVE_CHANGED, ApiClient
 
 _MAX_DATA: Final = 1 << 20

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from signer.kube.decode import Source
+from signer.kinds.decode import Source
 from signer.kube.scan import Identity, identify
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from common.errors import NodeNameInvalid
 from common.node_identity import require_node_name
-from signer.model import ClusterKey
+from signer.kinds.cluster import ClusterKey
 from signer.operator_cli.errors import EXIT_MISUSED
 from signer.settings.flags import add_command, add_learn_flags, add_version, parse_cluster_key
 
@@ -36,7 +36,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "ban": "issue no more certificates for an endorsement key, and end the present one",
     "release": "let the next owner of a machine use its endorsement key",
     "kubeconfig": "give the signer a kubeconfig with few rights on a workload cluster",
-    "rejoin-kubeconfig": "print the kubeconfig with which nodes rejoin after months off",
+    "entry-credential": "print the kubeconfig with which nodes come back after months off",
     "explain": "explain, check by check, how the signer judges a request of a live cluster",
     "policy": "check policies",
     "pcrs": "review boots that a policy does not allow, accept or import values, withdraw them",
@@ -44,10 +44,6 @@ COMMANDS: Final[Mapping[str, str]] = {
     "version": "print the version of this program",
     "doctor": "examine the installation, the Clusters, and rights that avoid the attestation",
     "collect": "write one archive for a bug report, without secrets and keys",
-}
-_ALIASES: Final[Mapping[str, Sequence[str]]] = {
-    "doctor": ("check",),
-    "rejoin-kubeconfig": ("entry-credential",),
 }
 _KEY_HELP: Final = (
     "the endorsement key: sha256:HEX, the first 6 digits or more of a recorded key, or"
@@ -79,7 +75,7 @@ def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
     add_version(parser)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, what in COMMANDS.items():
-        command = add_command(commands, name, what, _ALIASES.get(name, ()))
+        command = add_command(commands, name, what)
         for add in _FLAGS[name]:
             add(command)
     return parser
@@ -412,7 +408,7 @@ _FLAGS: Final[Mapping[str, Sequence[_Adder]]] = {
     "ban": (_add_connection, _add_key, _add_ban, _add_now, _add_yes),
     "release": (_add_connection, _add_key, _add_release, _add_yes),
     "kubeconfig": (_add_connection, _add_named_cluster),
-    "rejoin-kubeconfig": (_add_connection, _add_named_cluster),
+    "entry-credential": (_add_connection, _add_named_cluster),
     "explain": (_add_connection, _add_explain, _add_signer_namespace),
     "policy": (_add_policy,),
     "pcrs": (_add_pcrs,),

@@ -11,10 +11,12 @@ from threading import Thread
 from typing import Any, Final
 
 from common.errors import AttestationError
-from signer.inventory.kinds import ATTESTED_NODES, CLUSTER, ENDORSEMENT_KEYS, KEY_REQUESTS, MACHINE
+from signer.kinds.attested_node import ATTESTED_NODES
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.endorsement_key import ENDORSEMENT_KEYS
+from signer.kinds.key_request import KEY_REQUESTS
+from signer.kinds.resources import CLUSTER, MACHINE, Kind
 from signer.kube.discovery import find_resource
-from signer.kube.resources import Kind
-from signer.model import ClusterKey
 from signer.operator_cli.errors import CommandError
 from signer.operator_cli.management.api import ManagementApi, connect
 

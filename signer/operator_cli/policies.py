@@ -5,7 +5,7 @@ from pathlib import Path
 
 from signer.inventory.cluster_api.cluster import ClusterObject
 from signer.inventory.custom_resources.policy_object import read_policy
-from signer.inventory.kinds import POLICIES
+from signer.kinds.policy import POLICIES
 from signer.operator_cli.errors import InputInvalid, ServerUnavailable
 from signer.operator_cli.management.api import ManagementApi
 from signer.policy.policy import Policy, PolicySet

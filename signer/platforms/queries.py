@@ -41,9 +41,9 @@ from signer.errors import (
 from signer.fairness.circuit_breaker import BreakerState, CircuitBreaker
 from signer.fairness.task_pool import TaskPool
 from signer.fairness.token_buckets import SharedTokens
-from signer.model import PlatformAnswer
 from signer.platforms.platform import Platform, VmPlatform
 from signer.policy.policy import PlatformRules
+from signer.seams import PlatformAnswer
 
 _logger = logging.getLogger(__name__)
 

@@ -11,10 +11,10 @@ from typing import Final
 from common.formats import strict_yaml
 from common.names import API_GROUP, API_VERSION, SUPPORTED_VERSIONS
 from signer.errors import ProblemsError
-from signer.model import ClusterKey
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.policy import POLICY_KIND
 from signer.policy.pcr_rules import read_event_log, read_pcrs
 from signer.policy.policy import (
-    POLICY_KIND,
     SCHEMES,
     AttestationKeyRules,
     CertificateNameRules,

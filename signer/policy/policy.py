@@ -10,9 +10,9 @@ from common.errors import Waiting
 from common.names import SUPPORTED_VERSIONS
 from common.public_keys import PublicKey
 from signer.errors import PolicyConflict, PolicyInvalid, PolicyMissing
-from signer.model import ClusterKey, Machine
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.machine import Machine
 
-POLICY_KIND: Final = "KubeletAttestationPolicy"
 PcrValues = Mapping[str, Mapping[int, frozenset[bytes]]]
 """Allowed digests by bank and PCR."""
 

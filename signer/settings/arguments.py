@@ -15,7 +15,6 @@ COMMANDS: Final = {
     "learn": "print a policy that allows the PCR values of nodes known to be good",
     "explain": "explain offline, check by check, what the signer decides on stored requests",
 }
-_ALIASES: Final = {"explain": ("verify",)}
 _GLOBAL_FLAGS: Final = frozenset({"-h", "--help", "--version"})
 _LEVELS: Final = ("debug", "info", "warning", "error")
 _EPILOG: Final = (
@@ -53,7 +52,7 @@ def build_parser() -> argparse.ArgumentParser:
         ("learn", add_learn_flags),
         ("explain", _add_explain_flags),
     ):
-        add_flags(add_command(commands, name, COMMANDS[name], _ALIASES.get(name, ())))
+        add_flags(add_command(commands, name, COMMANDS[name]))
     return parser
 
 

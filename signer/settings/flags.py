@@ -1,14 +1,13 @@
 """Flags that the command lines of the signers and of operators share."""
 
 import argparse
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib.metadata import version
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TextIO
 
-from signer.model import ClusterKey
+from signer.kinds.cluster import ClusterKey
 
 
 def parse_cluster_key(text: str) -> ClusterKey:
@@ -30,16 +29,10 @@ def add_version(parser: argparse.ArgumentParser) -> None:
 
 
 def add_command(
-    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
-    name: str,
-    what: str,
-    aliases: Sequence[str] = (),
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, what: str
 ) -> argparse.ArgumentParser:
-    """Add a command or an action, whose help is `what`. Its parsed name is never an alias."""
-    description = f"{what[0].upper()}{what[1:]}."
-    command = commands.add_parser(name, help=what, description=description, aliases=aliases)
-    command.set_defaults(**{commands.dest: name})
-    return command
+    """Add a command or an action, whose help is `what`."""
+    return commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
 
 
 def open_log(name: str, stdin: TextIO) -> AbstractContextManager[TextIO]:

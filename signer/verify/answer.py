@@ -19,13 +19,11 @@ from common.public_keys import PublicKey
 from common.requests.binding import ChallengeInputs, answer_extra_data, challenge_secret
 from common.tpm.attest import Attest
 from signer.errors import AnswerExpired, NodeRefMismatch
-from signer.model import (
-    BootCounters,
-    ChallengeKeys,
-    Csr,
-    KeyHolder,
-    Machine,
-)
+from signer.kinds.attested_node import BootCounters
+from signer.kinds.csr import Csr
+from signer.kinds.endorsement_key import KeyHolder
+from signer.kinds.machine import Machine
+from signer.seams import ChallengeKeys
 from signer.verify import checks
 from signer.verify.attestation.attestation_key import AttestationKey
 from signer.verify.attestation.endorsement_key import EndorsementKey, verify_endorsement_key

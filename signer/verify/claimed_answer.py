@@ -7,14 +7,10 @@ from dataclasses import dataclass
 
 from signer.claims.ended_entry import EndedEntry
 from signer.errors import ClaimConflict, PcrPolicyMismatch, RequesterCredentialUnknown
-from signer.model import (
-    AttestedNodeObject,
-    BootState,
-    ClaimStore,
-    EndorsementKeyObject,
-    attested_node_name,
-)
+from signer.kinds.attested_node import AttestedNodeObject, BootState, attested_node_name
+from signer.kinds.endorsement_key import EndorsementKeyObject
 from signer.policy.policy import PcrMode, Policy
+from signer.seams import ClaimStore
 from signer.verify.answer import VerifiedAnswer
 from signer.verify.attestation.measured_values import describe_boot
 from signer.verify.context import VerificationContext

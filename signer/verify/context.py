@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from signer.model import Inventory
 from signer.policy.policy import Policy
+from signer.seams import Inventory
 from signer.verify.platform_keys import NO_PLATFORMS, PlatformSource
 from signer.verify.trace import CheckTrace, no_trace
 from signer.verify.x509.trust_anchors import TrustAnchors

@@ -11,7 +11,9 @@ ServingOnly (docs/protocol.md section 5). Each call of `trace` ends one step.
 from dataclasses import dataclass
 
 from signer.errors import NodeNameUnknown
-from signer.model import ClusterKey, Csr, Machine
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.csr import Csr
+from signer.kinds.machine import Machine
 from signer.policy.policy import PolicyMode
 from signer.verify import checks
 from signer.verify.context import VerificationContext

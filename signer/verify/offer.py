@@ -8,7 +8,9 @@ R0, R1 and P come first: signer/verify/requests/recognize.py and signer/verify/r
 
 from dataclasses import dataclass
 
-from signer.model import Csr, KeyHolder, Machine
+from signer.kinds.csr import Csr
+from signer.kinds.endorsement_key import KeyHolder
+from signer.kinds.machine import Machine
 from signer.verify import checks
 from signer.verify.attestation.attestation_key import AttestationKey
 from signer.verify.attestation.endorsement_key import EndorsementKey, verify_endorsement_key

@@ -8,8 +8,8 @@ docs/decisions/0040-endorsement-keys-from-platforms.md.
 from typing import Final, Protocol
 
 from signer.errors import PlatformAnswerPending
-from signer.model import PlatformAnswer
 from signer.policy.policy import PlatformRules
+from signer.seams import PlatformAnswer
 
 
 class PlatformSource(Protocol):

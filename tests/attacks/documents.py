@@ -6,7 +6,7 @@ from typing import Any
 
 from common.evidence import encode_attestation_data
 from common.requests.csr import encode_request
-from signer.model import Csr
+from signer.kinds.csr import Csr
 from tests.attacks.runner import Mutation
 from tests.builders.scenario import Scenario
 

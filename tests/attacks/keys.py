@@ -13,7 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from common.requests.binding import sha256
 from common.tpm.public import EccPoint, PublicArea
-from signer.model import Csr, RegisteredKey
+from signer.kinds.csr import Csr
+from signer.kinds.machine import RegisteredKey
 from tests.attacks.runner import Mutation
 from tests.builders import odd_rsa
 from tests.builders.odd_rsa import OddRsa

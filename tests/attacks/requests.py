@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from common.names import PROVIDER_ID_OID
-from signer.model import Csr
+from signer.kinds.csr import Csr
 from tests.attacks.runner import Mutation
 from tests.builders.forgery import (
     OID_PROVIDER_ID,

@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from common.errors import AttestationError, Consequence
 from common.names import PENDING_REASON_ANNOTATION
-from signer.model import Csr
+from signer.kinds.csr import Csr
 from signer.verify.answer import verify_answer
 from signer.verify.checks import CHECKS
 from signer.verify.claimed_answer import make_claims

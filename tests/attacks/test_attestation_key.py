@@ -34,7 +34,7 @@ from signer.errors import (
     AttestationKeySchemeNotAllowed,
     AttestationKeyWeak,
 )
-from signer.model import Csr
+from signer.kinds.csr import Csr
 from tests.attacks.keys import (
     ak_bytes,
     ak_fields,

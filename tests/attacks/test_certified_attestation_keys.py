@@ -30,7 +30,9 @@ from signer.errors import (
     EndorsementKeyUnproved,
     QuoteOfOtherMachine,
 )
-from signer.model import ClusterKey, Csr, Release, TrustBasis
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.csr import Csr
+from signer.kinds.endorsement_key import Release, TrustBasis
 from signer.verify.requests.request import ENTRY_USER
 from tests.attacks.certified_nodes import BELOW, configured
 from tests.attacks.runner import Attack, Mutation, Table, assert_issued, assert_refused, attacks

@@ -25,8 +25,9 @@ from common.public_keys import public_key_from_area, spki_sha256
 from common.requests.binding import answer_extra_data, challenge_key_id, sha256
 from common.tpm.public import PublicArea
 from signer.errors import AnswerExpired, AnswerNotBound, ChallengeKeyUnknown, QuoteSignatureInvalid
-from signer.model import ChallengeKeys, Condition, Csr
+from signer.kinds.csr import Condition, Csr
 from signer.policy.policy import TrustMode
+from signer.seams import ChallengeKeys
 from signer.verify.requests.recognize import CsrKind
 from tests.attacks.keys import ANSWER
 from tests.attacks.runner import Attack, Mutation, assert_issued, assert_refused, reconcile_once

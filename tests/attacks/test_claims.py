@@ -26,15 +26,9 @@ from signer.errors import (
     NodeNameReserved,
     RequesterCredentialUnknown,
 )
-from signer.model import (
-    Csr,
-    EndorsementKeyObject,
-    KeyHolder,
-    Machine,
-    Release,
-    TrustBasis,
-    credential_id,
-)
+from signer.kinds.csr import Csr, credential_id
+from signer.kinds.endorsement_key import EndorsementKeyObject, KeyHolder, Release, TrustBasis
+from signer.kinds.machine import Machine
 from signer.policy.policy import NameReuse, UnknownCredential
 from tests.attacks.runner import (
     Attack,

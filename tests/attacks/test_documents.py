@@ -29,7 +29,7 @@ from common.evidence import (
 from common.names import SUPPORTED_VERSIONS_ANNOTATION
 from common.requests.csr import encode_request
 from signer.errors import AnswerNotBound, EndorsementKeyMalformed, PcrSelectionMismatch
-from signer.model import Csr
+from signer.kinds.csr import Csr
 from signer.policy import policy
 from tests.attacks.documents import (
     Document,

@@ -27,7 +27,7 @@ from common.tpm.constants import (
 from common.tpm.endorsement_templates import TEMPLATES
 from common.tpm.public import EccParameters, PublicArea, RsaParameters, Scheme, Symmetric
 from signer.errors import EndorsementKeyMalformed, EndorsementKeyNotTemplate, EndorsementKeyWeak
-from signer.model import Csr
+from signer.kinds.csr import Csr
 from tests.attacks.keys import (
     ek_bytes,
     ek_fields,

@@ -15,7 +15,7 @@ from signer.controller.policies.object_reader import PolicyState
 from signer.controller.reports.cluster_state import ClusterReport
 from signer.controller.reports.policy_status import build_status
 from signer.inventory.custom_resources.policy_object import read_policy
-from signer.model import ClusterKey
+from signer.kinds.cluster import ClusterKey
 from signer.operator_cli.checks.findings import FindingResult
 from signer.operator_cli.checks.signer_checks import check_served
 from signer.operator_cli.management.signer_state import SignerState

@@ -24,7 +24,9 @@ from signer.errors import (
     NodeOfAnotherMachine,
     NodeRefMismatch,
 )
-from signer.model import Address, Node, Registration, TrustBasis
+from signer.kinds.endorsement_key import Registration, TrustBasis
+from signer.kinds.machine import Address
+from signer.kinds.node import Node
 from signer.policy.policy import FirstJoinRules
 from tests.attacks.runner import (
     Attack,

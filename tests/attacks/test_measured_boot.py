@@ -20,7 +20,7 @@ from signer.errors import (
     EventLogPolicyMismatch,
     PcrDigestMismatch,
 )
-from signer.model import Csr
+from signer.kinds.csr import Csr
 from signer.policy.policy import EventLogRules
 from tests.attacks.measured_nodes import (
     KERNEL,

@@ -21,7 +21,7 @@ from signer.errors import (
     EndorsementKeyRegistrationConflict,
     OperatorActionRequired,
 )
-from signer.model import TrustBasis
+from signer.kinds.endorsement_key import TrustBasis
 from signer.policy.policy import CertificateNameRules, UnnamedCertificates
 from signer.verify.requests.request import ENTRY_USER
 from tests.attacks.certified_nodes import BELOW, EK, certified

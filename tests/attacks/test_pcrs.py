@@ -19,7 +19,7 @@ from signer.errors import (
     PcrPolicyMismatch,
     PcrSelectionMismatch,
 )
-from signer.model import Csr
+from signer.kinds.csr import Csr
 from signer.policy.policy import PcrMode, PcrValues, PcrVariant
 from tests.attacks.keys import ANSWER
 from tests.attacks.runner import Attack, Mutation, assert_issued, assert_refused, attacks

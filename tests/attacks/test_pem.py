@@ -16,7 +16,7 @@ from common.evidence import encode_attestation_data
 from common.formats.pem import decode_blocks, encode_block
 from common.names import PEM_DATA, PEM_PROVIDER, PEM_REQUEST
 from common.requests.csr import MAX_REQUEST, encode_request
-from signer.model import Csr
+from signer.kinds.csr import Csr
 from tests.attacks.runner import Attack, Mutation, Table, assert_issued, assert_refused, attacks
 from tests.builders.scenario import Scenario
 

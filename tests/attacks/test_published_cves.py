@@ -25,7 +25,7 @@ from common.requests.binding import (
 from common.requests.csr import build_pkcs10, encode_request
 from signer.controller.reconcile.limits import BURST, ChallengeRateLimiter
 from signer.errors import TooManyChallenges
-from signer.model import Node
+from signer.kinds.node import Node
 from signer.policy.load import PolicyFileInvalid, load_policies
 from signer.policy.policy import PolicySet, TrustMode
 from signer.verify.x509.trust_anchors import load_trust_anchors

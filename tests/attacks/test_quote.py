@@ -35,7 +35,7 @@ from signer.errors import (
     QuoteSignatureInvalid,
     SignatureMalformed,
 )
-from signer.model import Csr
+from signer.kinds.csr import Csr
 from tests.attacks.other_attests import nv, quoted
 from tests.attacks.runner import Attack, Mutation, Table, assert_issued, assert_refused, attacks
 from tests.attacks.scenarios import p384_scenario, pss_scenario, rsa_scenario

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from common.errors import AttributeNotAllowed, RequestMalformed, SubjectNotAllowed, TooLarge
 from common.evidence import encode_attestation_data
 from common.requests.csr import encode_request
-from signer.model import Csr
+from signer.kinds.csr import Csr
 from tests.attacks.requests import (
     ATTRIBUTES,
     CN,

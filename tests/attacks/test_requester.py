@@ -25,7 +25,7 @@ from signer.errors import (
     ServingOnly,
     UsagesNotAllowed,
 )
-from signer.model import Condition, Csr
+from signer.kinds.csr import Condition, Csr
 from signer.policy.policy import AutoApproveBindings, KubeletServingMode, PolicyMode
 from tests.attacks.runner import Attack, Mutation, assert_issued, assert_refused, reconcile_once
 from tests.attacks.scenarios import renewal

@@ -38,7 +38,10 @@ from signer.errors import (
     UsagesNotAllowed,
 )
 from signer.host_names import canonical_name
-from signer.model import Address, Csr, Machine, Node, Release, TrustBasis
+from signer.kinds.csr import Csr
+from signer.kinds.endorsement_key import Release, TrustBasis
+from signer.kinds.machine import Address, Machine
+from signer.kinds.node import Node
 from signer.policy.policy import PolicyMode
 from signer.verify.requests.recognize import CsrKind
 from tests.attacks.requests import PROVIDER_EXTENSION, forged, forgery

@@ -18,9 +18,10 @@ from common.names import CLIENT_SIGNER
 from signer.inventory.caches import read_node
 from signer.inventory.cluster_api.cluster import read_cluster
 from signer.inventory.cluster_api.machine_object import read_machine, read_pool
-from signer.inventory.custom_resources.claim_objects import read_attested_node, read_endorsement_key
-from signer.inventory.custom_resources.key_request_object import read_key_request
 from signer.inventory.custom_resources.policy_object import read_policy
+from signer.kinds.attested_node import read_attested_node
+from signer.kinds.endorsement_key import read_endorsement_key
+from signer.kinds.key_request import read_key_request
 from signer.kube.csrs import read_csr
 from signer.kube.leases import read_lease
 from signer.kube.secrets import read_secret

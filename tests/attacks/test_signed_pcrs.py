@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from signer.errors import PcrPolicyMismatch, PcrSignatureRevoked, PcrSignaturesMalformed
-from signer.model import Csr
+from signer.kinds.csr import Csr
 from signer.policy.load import load_spec
 from signer.policy.policy import Policy
 from signer.verify.attestation.signed_pcrs import policy_digest

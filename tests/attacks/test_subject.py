@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from common.errors import NodeNameInvalid, RequestMalformed, SubjectNotAllowed
-from signer.model import Address
+from signer.kinds.machine import Address
 from tests.attacks.requests import CN, forged, forgery
 from tests.attacks.runner import Attack, Mutation, Table, assert_issued, assert_refused, attacks
 from tests.builders.forgery import (

@@ -32,7 +32,10 @@ from signer.errors import (
     PlatformQueryFailed,
     PlatformUnavailable,
 )
-from signer.model import Csr, Node, RegisteredKey, Registration, Release, TrustBasis
+from signer.kinds.csr import Csr
+from signer.kinds.endorsement_key import Registration, Release, TrustBasis
+from signer.kinds.machine import RegisteredKey
+from signer.kinds.node import Node
 from signer.policy.policy import TrustMode
 from signer.verify.requests.request import ENTRY_USER
 from tests.attacks.runner import (

@@ -26,7 +26,7 @@ from common.requests.csr import decode_request
 from common.tpm.public import EccPoint, PublicArea
 from common.tpm.signature import Signature
 from signer.issue.authority import CertificateAuthority
-from signer.model import Csr
+from signer.kinds.csr import Csr
 from signer.policy.policy import (
     CertificateNameRules,
     EndorsementKeyRules,

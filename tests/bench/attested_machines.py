@@ -4,11 +4,9 @@ import hashlib
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from signer.inventory.custom_resources.claim_objects import (
-    encode_attested_node,
-    encode_endorsement_key,
-)
-from signer.model import ClusterKey, KeyHolder, TrustBasis
+from signer.kinds.attested_node import encode_attested_node
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.endorsement_key import KeyHolder, TrustBasis, encode_endorsement_key
 from tests.builders.attested_nodes import attested_node
 from tests.harness import objects
 

@@ -4,14 +4,10 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Final
 
-from signer.model import (
-    AttestedNodeObject,
-    BootCounters,
-    ClusterKey,
-    KeyHolder,
-    TrustBasis,
-    credential_id,
-)
+from signer.kinds.attested_node import AttestedNodeObject, BootCounters
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.csr import credential_id
+from signer.kinds.endorsement_key import KeyHolder, TrustBasis
 from tests.builders.attested_nodes import attested_node
 
 CLUSTER: Final = ClusterKey(namespace="bench", name="workload")

@@ -49,7 +49,7 @@ from common.names import (
     SERVING_USAGES,
 )
 from common.requests.csr import node_subject
-from signer.kube.resources import ADMISSION_POLICIES
+from signer.kinds.resources import ADMISSION_POLICIES
 from tests.bench.software_node import SoftwareNode
 from tests.harness.controlplane import HOST
 

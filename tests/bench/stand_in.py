@@ -35,9 +35,11 @@ from common.names import (
     CLIENT_USAGES,
     ENDORSEMENT_KEY_ANNOTATION,
 )
-from signer.inventory.kinds import ATTESTED_NODES, ENDORSEMENT_KEYS, POLICIES
-from signer.kube.resources import SECRETS, Resource
-from signer.model import ClusterKey
+from signer.kinds.attested_node import ATTESTED_NODES
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.endorsement_key import ENDORSEMENT_KEYS
+from signer.kinds.policy import POLICIES
+from signer.kinds.resources import SECRETS, Resource
 from tests.bench import attested_machines
 from tests.bench.attested_machines import NODES
 from tests.bench.software_node import SoftwareNode

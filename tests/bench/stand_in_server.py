@@ -9,7 +9,7 @@ from email.utils import formatdate
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
-from signer.kube.resources import CSRS as CSR_RESOURCE
+from signer.kinds.resources import CSRS as CSR_RESOURCE
 from signer.kube.transport.client import Request
 from tests.fakes.cluster import Answer, FakeCluster, encoded
 from tests.fakes.cluster_objects import Object, Place, Refused

@@ -22,14 +22,11 @@ from typing import TypeVar
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from signer.inventory.custom_resources.claim_objects import (
-    encode_attested_node,
-    encode_endorsement_key,
-)
 from signer.inventory.custom_resources.claim_store import KubeClaimStore
+from signer.kinds.attested_node import AttestedNodeObject, encode_attested_node
+from signer.kinds.endorsement_key import EndorsementKeyObject, encode_endorsement_key
 from signer.kube.transport.client import ApiClient
 from signer.kube.transport.kubeconfig import parse_kubeconfig
-from signer.model import AttestedNodeObject, EndorsementKeyObject
 from tests.bench.claims import CLUSTER, holder, numbered_node
 from tests.bench.storm import cpu_seconds
 from tests.controlplane import pins, provide

@@ -42,7 +42,7 @@ import authenticator.cli
 import authenticator.config.bootstrap_credential
 import authenticator.enroll.exchange
 import authenticator.kube.client
-import authenticator.tpm.esapi
+import authenticator.tpm.open_tpm
 import common.formats.strict_yaml
 gc.freeze()
 """

@@ -4,7 +4,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from signer.model import AttestedNodeObject, ClusterKey, attested_node_name
+from signer.kinds.attested_node import AttestedNodeObject, attested_node_name
+from signer.kinds.cluster import ClusterKey
 
 
 def attested_node(

@@ -5,10 +5,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from common.formats.strict_json import format_time
-from signer.inventory.custom_resources.claim_objects import encode_attested_node, encode_holder
 from signer.inventory.custom_resources.claim_store import KubeClaimStore
-from signer.inventory.kinds import ATTESTED_NODES, ENDORSEMENT_KEYS
-from signer.model import AttestedNodeObject, EndorsementKeyObject, Registration, Release
+from signer.kinds.attested_node import ATTESTED_NODES, AttestedNodeObject, encode_attested_node
+from signer.kinds.endorsement_key import (
+    ENDORSEMENT_KEYS,
+    EndorsementKeyObject,
+    Registration,
+    Release,
+    encode_holder,
+)
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.cluster_clients import FakeClient
 

@@ -3,7 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from signer.model import ClusterKey, EndorsementKeyObject, KeyHolder, Registration, TrustBasis
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.endorsement_key import EndorsementKeyObject, KeyHolder, Registration, TrustBasis
 
 
 def key_holder(cluster: ClusterKey, **changes: Any) -> KeyHolder:  # noqa: ANN401 # fields of KeyHolder

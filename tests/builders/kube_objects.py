@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from common.names import API_GROUP
-from signer.model import ClusterKey
+from signer.kinds.cluster import ClusterKey
 
 HOME = ClusterKey(namespace="team-a", name="blue")
 DIGEST = "ab" * 32

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from signer.model import AttestedNodeObject
+from signer.kinds.attested_node import AttestedNodeObject
 from tests.builders.scenario import ABROAD, Scenario, key_name, machine
 
 OTHER_ID: Final = "metal://rack-1/slot-2"

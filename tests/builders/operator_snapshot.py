@@ -4,9 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from signer.inventory.cluster_api.machine_object import read_machine
-from signer.model import (
-    ClusterKey,
-)
+from signer.kinds.cluster import ClusterKey
 from signer.operator_cli.management.snapshot import Snapshot
 from tests.builders.attested_nodes import attested_node
 from tests.builders.endorsement_keys import endorsement_key, key_holder

@@ -20,15 +20,12 @@ from signer.inventory.cluster_api.machine_status import MachineCondition
 from signer.inventory.ended_certificates import EndedCertificatesClient
 from signer.inventory.replica_records.challenge_keys import ChallengeKeyStore
 from signer.issue.authority import CertificateAuthority
-from signer.model import (
-    AttestedNodeObject,
-    ChallengeKeys,
-    ClusterKey,
-    Csr,
-    Machine,
-    OfferedKey,
-    Refusal,
-)
+from signer.kinds.attested_node import AttestedNodeObject, Refusal
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.csr import Csr
+from signer.kinds.key_request import OfferedKey
+from signer.kinds.machine import Machine
+from signer.seams import ChallengeKeys
 from tests.builders import certificates
 from tests.builders.scenario import ABROAD, HOME, Scenario
 from tests.fakes.claims import FakeClaimStore

@@ -6,7 +6,8 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from signer.model import AttestedNodeObject, Csr, credential_id
+from signer.kinds.attested_node import AttestedNodeObject
+from signer.kinds.csr import Csr, credential_id
 from signer.policy.policy import UnknownCredential
 from tests.builders.reconciler import ReconcilerFixture
 

@@ -32,21 +32,13 @@ from common.requests.binding import (
 from common.requests.csr import PrivateKey, build_pkcs10, encode_request
 from common.tpm.attest import Attest
 from signer.host_names import canonical_name
-from signer.model import (
-    Address,
-    AttestedNodeObject,
-    BootCounters,
-    ChallengeKeys,
-    Cluster,
-    ClusterKey,
-    Csr,
-    EndorsementKeyObject,
-    KeyHolder,
-    Machine,
-    RegisteredKey,
-    credential_id,
-)
+from signer.kinds.attested_node import AttestedNodeObject, BootCounters
+from signer.kinds.cluster import Cluster, ClusterKey
+from signer.kinds.csr import Csr, credential_id
+from signer.kinds.endorsement_key import EndorsementKeyObject, KeyHolder
+from signer.kinds.machine import Address, Machine, RegisteredKey
 from signer.policy.policy import Policy
+from signer.seams import ChallengeKeys
 from signer.verify.answer import VerifiedAnswer, verify_answer
 from signer.verify.context import VerificationContext
 from signer.verify.kubelet_serving import VerifiedServing, verify_kubelet_serving

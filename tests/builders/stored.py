@@ -8,11 +8,13 @@ from typing import Any
 
 from common.names import ENDORSEMENT_KEY_ANNOTATION
 from signer.inventory.cluster_api.cluster import CLIENT_SIGNER_ANNOTATION
-from signer.inventory.custom_resources.claim_objects import (
-    encode_attested_node,
-    encode_endorsement_key,
-)
-from signer.model import ChallengeKeys, Cluster, Condition, Csr, EndorsementKeyObject, Machine, Node
+from signer.kinds.attested_node import encode_attested_node
+from signer.kinds.cluster import Cluster
+from signer.kinds.csr import Condition, Csr
+from signer.kinds.endorsement_key import EndorsementKeyObject, encode_endorsement_key
+from signer.kinds.machine import Machine
+from signer.kinds.node import Node
+from signer.seams import ChallengeKeys
 from tests.builders.scenario import NOW, Scenario
 
 Body = dict[str, Any]

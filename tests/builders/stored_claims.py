@@ -3,16 +3,16 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from signer.inventory.custom_resources.claim_objects import encode_attested_node
-from signer.model import (
+from signer.kinds.attested_node import (
     AttestedNodeObject,
     BootCounters,
     BootState,
     MeasuredValues,
     Refusal,
-    TrustBasis,
-    credential_id,
+    encode_attested_node,
 )
+from signer.kinds.csr import credential_id
+from signer.kinds.endorsement_key import TrustBasis
 from tests.builders.attested_nodes import attested_node
 from tests.builders.kube_objects import DIGEST, HOME, PROVIDER_ID
 

@@ -6,14 +6,10 @@ from datetime import datetime
 
 from common.errors import ApiServerUnavailable
 from signer.errors import AttestedNodeUnreadable, ClaimConflict
-from signer.model import (
-    AttestedNodeObject,
-    ClusterKey,
-    EndorsementKeyObject,
-    KeyHolder,
-    Machine,
-    MachineState,
-)
+from signer.kinds.attested_node import AttestedNodeObject
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.endorsement_key import EndorsementKeyObject, KeyHolder
+from signer.kinds.machine import Machine, MachineState
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from uuid import UUID
 
 import msgspec
 
-from signer.kube.resources import Resource
+from signer.kinds.resources import Resource
 from signer.kube.transport.client import Request
 from tests.fakes.cluster_objects import (
     RESOURCES,

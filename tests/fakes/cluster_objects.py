@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from signer.inventory.kinds import ATTESTED_NODES, ENDORSEMENT_KEYS, KEY_REQUESTS, POLICIES
-from signer.inventory.kinds import CAPI as CLUSTER_API
-from signer.kube.resources import (
+from signer.kinds.attested_node import ATTESTED_NODES
+from signer.kinds.endorsement_key import ENDORSEMENT_KEYS
+from signer.kinds.key_request import KEY_REQUESTS
+from signer.kinds.policy import POLICIES
+from signer.kinds.resources import CAPI as CLUSTER_API
+from signer.kinds.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     CONFIG_MAPS,

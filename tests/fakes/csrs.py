@@ -6,8 +6,8 @@ from datetime import datetime
 
 from common.errors import ApiServerUnavailable
 from signer.errors import AccessReviewUnavailable, AnnotationsFull, CsrChanged
+from signer.kinds.csr import Condition, Csr
 from signer.kube.csrs import CsrClient
-from signer.model import Condition, Csr
 
 _ANNOTATIONS_SIZE = 256 * 1024
 """Bytes of all annotations of an object, by the API server's validation."""

@@ -5,16 +5,12 @@ from dataclasses import dataclass, field
 
 from common.errors import ApiServerUnavailable
 from signer.host_names import HostName, canonical_name
-from signer.model import (
-    AttestedNodeObject,
-    Cluster,
-    ClusterKey,
-    EndorsementKeyObject,
-    Machine,
-    Node,
-    Registration,
-    WentBack,
-)
+from signer.kinds.attested_node import AttestedNodeObject
+from signer.kinds.cluster import Cluster, ClusterKey
+from signer.kinds.endorsement_key import EndorsementKeyObject, Registration
+from signer.kinds.machine import Machine
+from signer.kinds.node import Node
+from signer.seams import WentBack
 from tests.fakes.claims import StoredClaims
 
 

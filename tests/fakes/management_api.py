@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from signer.inventory.kinds import ENDORSEMENT_KEYS
+from signer.kinds.endorsement_key import ENDORSEMENT_KEYS
 from signer.operator_cli.session import Session
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.cluster_clients import management_api

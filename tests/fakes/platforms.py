@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from common.errors import AttestationError
-from signer.model import PlatformAnswer
 from signer.policy.policy import PlatformRules
+from signer.seams import PlatformAnswer
 
 RULES = PlatformRules(
     type="metal", credentials_file="/etc/signer/metal", locations=frozenset({"rack-1"})

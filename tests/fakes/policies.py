@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from signer.controller.policies.active import ActivePolicies, EffectivePolicy
-from signer.model import ClusterKey
+from signer.kinds.cluster import ClusterKey
 from signer.policy.policy import Policy, PolicySet
 from signer.verify.x509.trust_anchors import TrustAnchors
 

@@ -30,21 +30,17 @@ from signer.inventory.cluster_api.cluster import read_cluster
 from signer.inventory.cluster_api.key_annotation import read_key_annotation
 from signer.inventory.cluster_api.machine_object import read_machine, read_pool
 from signer.inventory.cluster_api.references import read_bootstrap, read_infrastructure
-from signer.inventory.custom_resources.claim_objects import (
-    encode_attested_node,
-    encode_endorsement_key,
-    read_attested_node,
-    read_endorsement_key,
-)
-from signer.inventory.custom_resources.key_request_object import read_key_request
 from signer.inventory.custom_resources.policy_object import read_policy
 from signer.inventory.node_labels import ATTESTED, POLICY
 from signer.issue.authority import parse_authority
+from signer.kinds.attested_node import encode_attested_node, read_attested_node
+from signer.kinds.csr import Csr
+from signer.kinds.decode import Json, Source
+from signer.kinds.endorsement_key import encode_endorsement_key, read_endorsement_key
+from signer.kinds.key_request import read_key_request
 from signer.kube.access_review import read_decided_review, read_requester, read_token_review
 from signer.kube.csrs import read_csr
-from signer.kube.decode import Json, Source
 from signer.kube.transport.kubeconfig import parse_kubeconfig
-from signer.model import Csr
 from signer.policy.changes.pcr_predictions import PredictionsInvalid, read_predictions
 from signer.policy.load import PolicyFileInvalid, load_policies
 from signer.verify.x509.trust_anchors import load_trust_anchors

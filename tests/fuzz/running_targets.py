@@ -14,15 +14,15 @@ from signer.controller.live_leases import LiveLeases
 from signer.errors import ChallengeKeyUnavailable
 from signer.fairness.memory_budget import MemoryBudget
 from signer.inventory.replica_records.challenge_keys import SECRET_NAME, ChallengeKeyStore
+from signer.kinds.csr import Csr
+from signer.kinds.decode import Json
 from signer.kube.csrs import read_pending_csr
-from signer.kube.decode import Json
 from signer.kube.leases import LeaseClient
 from signer.kube.secrets import SecretClient
 from signer.kube.transport.client import ApiClient, Expired, Response
 from signer.kube.transport.interruption import Interrupted, Interruption
 from signer.kube.watches.cache import Cache
 from signer.kube.watches.watch import Reflector, ResourceSpec
-from signer.model import Csr
 from signer.policy.changes.learn import LearnError, draft_policy
 from signer.policy.load import load_policies
 from signer.policy.policy import PcrMode

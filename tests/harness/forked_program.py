@@ -19,7 +19,7 @@ _LOADED = (
     "authenticator.cli",
     "authenticator.wiring",
     "authenticator.enroll.exchange",
-    "authenticator.tpm.esapi",
+    "authenticator.tpm.open_tpm",
     *(
         f"authenticator.commands.{name}"
         for name in ("doctor", "endorsement_key", "join", "renew", "serving", "status")

@@ -3,8 +3,8 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from signer.inventory.custom_resources.claim_objects import encode_attested_node
-from signer.model import ClusterKey
+from signer.kinds.attested_node import encode_attested_node
+from signer.kinds.cluster import ClusterKey
 from tests.builders.attested_nodes import attested_node
 from tests.harness.fleet import WorkloadTenant
 

@@ -6,7 +6,7 @@ from ipaddress import IPv4Address, IPv6Address
 
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 
-from authenticator.tpm.esapi import open_tpm
+from authenticator.tpm.open_tpm import open_tpm
 from common import evidence
 from common.challenge import MEMBERS, Challenge, decode_challenge
 from common.names import (

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 
-from authenticator.tpm.esapi import open_tpm
+from authenticator.tpm.open_tpm import open_tpm
 from common.names import VM_ID_ANNOTATION
 from tests.builders.certificates import Issuer, authority
 from tests.builders.virtual_machines import X64

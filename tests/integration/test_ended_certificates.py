@@ -13,7 +13,7 @@ import pytest
 
 from common.node_identity import attested_group
 from signer.inventory.ended_certificates import POLICY_NAMES
-from signer.kube.resources import ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS
+from signer.kinds.resources import ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS
 from tests.harness.client import ApiError, Client
 from tests.harness.controlplane import ApiServer
 from tests.harness.documentation import blocks, run_commands

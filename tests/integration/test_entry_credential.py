@@ -54,10 +54,10 @@ def printed(fleet: Fleet, *, status: int) -> Call:
     calls: list[Call] = []
 
     def has_ended() -> bool:
-        calls.append(operator.call("rejoin-kubeconfig", cluster_of(fleet.second)))
+        calls.append(operator.call("entry-credential", cluster_of(fleet.second)))
         return calls[-1].status == status
 
-    wait_until(has_ended, what=f"rejoin-kubeconfig ends with {status}")
+    wait_until(has_ended, what=f"entry-credential ends with {status}")
     return calls[-1]
 
 

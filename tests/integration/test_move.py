@@ -11,7 +11,7 @@ import pytest
 
 from authenticator.model import EXCHANGE_TTL_SECONDS
 from signer.inventory.ended_certificates import POLICY_NAMES
-from signer.kube.resources import ADMISSION_POLICIES
+from signer.kinds.resources import ADMISSION_POLICIES
 from tests.harness.client import Object
 from tests.harness.fleet import WorkloadTenant
 from tests.harness.management import NAMESPACE

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from authenticator.tpm.attestation import TpmAttestor
-from authenticator.tpm.esapi import open_tpm
+from authenticator.tpm.open_tpm import open_tpm
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
 from tests.harness.process import wait_until

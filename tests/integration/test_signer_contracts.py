@@ -23,21 +23,15 @@ from common.public_keys import canonical_spki, spki_sha256
 from common.requests.csr import build_pkcs10
 from signer.errors import AnnotationsFull, ClaimConflict, CsrChanged
 from signer.inventory.custom_resources.claim_store import KubeClaimStore
+from signer.kinds.attested_node import AttestedNodeObject, BootCounters
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.csr import Csr, credential_id
+from signer.kinds.endorsement_key import KeyHolder, TrustBasis
+from signer.kinds.machine import Machine, MachineState
 from signer.kube.csrs import CsrClient
 from signer.kube.secrets import SecretClient
 from signer.kube.transport.client import ApiClient
 from signer.kube.transport.kubeconfig import parse_kubeconfig
-from signer.model import (
-    AttestedNodeObject,
-    BootCounters,
-    ClusterKey,
-    Csr,
-    KeyHolder,
-    Machine,
-    MachineState,
-    TrustBasis,
-    credential_id,
-)
 from tests.builders.attested_nodes import attested_node
 from tests.builders.scenario import machine
 from tests.fakes.claims import FakeClaimStore, StoredClaims

@@ -15,7 +15,7 @@ from authenticator.errors import (
     PcrSelectionUnsupported,
 )
 from authenticator.tpm.device import Tpm
-from authenticator.tpm.esapi import open_tpm
+from authenticator.tpm.open_tpm import open_tpm
 from common.tpm.public import PublicArea
 from signer.issue.make_credential import make_credential
 from signer.policy.policy import Policy

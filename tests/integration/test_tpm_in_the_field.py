@@ -20,7 +20,7 @@ from authenticator import errors
 from authenticator.clock import SystemClock
 from authenticator.model import Deadline
 from authenticator.tpm.device import KeyType, Quote, Tpm
-from authenticator.tpm.esapi import open_tpm
+from authenticator.tpm.open_tpm import open_tpm
 from authenticator.tpm.templates import ENDORSEMENT_TEMPLATES
 from common.errors import AttestationError
 from common.public_keys import spki_sha256
@@ -171,7 +171,7 @@ def test_slow_endorsement_key_names_the_remedy_which_works(domain: TrustDomain) 
 
 STUCK = """
 import sys
-from authenticator.tpm.esapi import open_tpm
+from authenticator.tpm.open_tpm import open_tpm
 from authenticator.errors import TpmBusy
 from tests.integration.tpms import seconds
 try:

@@ -12,7 +12,7 @@ import yaml
 
 from signer.inventory.custom_resources.default_policy import NAME as DEFAULT
 from signer.inventory.ended_certificates import POLICY_NAMES
-from signer.kube.resources import ADMISSION_POLICY_BINDINGS
+from signer.kinds.resources import ADMISSION_POLICY_BINDINGS
 from signer.verify.requests.request import ENTRY_GROUP, ENTRY_USER
 from tests.harness import clocks, objects
 from tests.harness.api_relay import relay

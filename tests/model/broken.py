@@ -17,15 +17,10 @@ from signer.errors import (
     EndorsementCertificateOfOtherMachine,
     QuoteOfOtherMachine,
 )
-from signer.model import (
-    AttestedNodeObject,
-    BootCounters,
-    ClusterKey,
-    EndorsementKeyObject,
-    KeyHolder,
-    MachineState,
-    TrustBasis,
-)
+from signer.kinds.attested_node import AttestedNodeObject, BootCounters
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.endorsement_key import EndorsementKeyObject, KeyHolder, TrustBasis
+from signer.kinds.machine import MachineState
 from signer.policy.policy import CertificateNameRules
 from signer.verify import answer, claimed_answer
 from signer.verify.machines import claim_writes, claims, endorsement_trust, machine

@@ -7,7 +7,8 @@ from typing import Any, Final, NamedTuple, Self, cast
 
 from signer.controller.reconcile import answers
 from signer.errors import ClaimConflict, RequesterCredentialUnknown
-from signer.model import AttestedNodeObject, EndorsementKeyObject
+from signer.kinds.attested_node import AttestedNodeObject
+from signer.kinds.endorsement_key import EndorsementKeyObject
 from signer.policy.policy import Policy, RenewalRules, UnknownCredential
 from signer.verify.machines import claim_writes
 from tests.builders.attested_nodes import attested_node

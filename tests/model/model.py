@@ -12,13 +12,11 @@ from typing import Any, Final, NamedTuple, cast
 
 from common.errors import Denied, Waiting
 from signer.errors import ClaimConflict
-from signer.model import (
-    AttestedNodeObject,
-    EndorsementKeyObject,
-    Inventory,
-    MachineState,
-)
+from signer.kinds.attested_node import AttestedNodeObject
+from signer.kinds.endorsement_key import EndorsementKeyObject
+from signer.kinds.machine import MachineState
 from signer.policy.policy import NameReuse, Policy
+from signer.seams import Inventory
 from signer.verify import claimed_answer
 from signer.verify.answer import VerifiedAnswer, verify_answer
 from signer.verify.context import VerificationContext

@@ -8,18 +8,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, Generic, TypeVar
 
-from signer.model import (
-    Address,
-    AttestedNodeObject,
-    Cluster,
-    ClusterKey,
-    Csr,
-    EndorsementKeyObject,
-    Machine,
-    Node,
-    RegisteredKey,
-    Release,
-)
+from signer.kinds.attested_node import AttestedNodeObject
+from signer.kinds.cluster import Cluster, ClusterKey
+from signer.kinds.csr import Csr
+from signer.kinds.endorsement_key import EndorsementKeyObject, Release
+from signer.kinds.machine import Address, Machine, RegisteredKey
+from signer.kinds.node import Node
 from tests.builders.endorsement_keys import endorsement_key, registration
 from tests.builders.scenario import CLUSTER
 from tests.model.messages import Answer, Place

@@ -11,7 +11,8 @@ from signer.controller.maintenance.management_rounds import (
     delete_if_unclaimed,
     is_disposable,
 )
-from signer.model import AttestedNodeObject, EndorsementKeyObject
+from signer.kinds.attested_node import AttestedNodeObject
+from signer.kinds.endorsement_key import EndorsementKeyObject
 from tests.model.messages import OFFER, Answer
 from tests.model.model import DONE, WAIT, Effect, Model, Refusal, subject_of
 from tests.model.objects import NOT_AFTER, NOW, key_of

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
-from signer.model import MachineState
+from signer.kinds.machine import MachineState
 from tests.model.messages import Answer, Place
 
 Subject = tuple[str, ...]

@@ -18,7 +18,8 @@ from common.node_identity import attested_group
 from signer.claims import ended_entry
 from signer.claims.ended_entry import EndedEntry, NameClaims, decode_entry, next_entry, next_term
 from signer.errors import BanNotRecorded, NodeNameHolderNotRecorded
-from signer.model import AttestedNodeObject, Ban, EndorsementKeyObject, LiftedBan
+from signer.kinds.attested_node import AttestedNodeObject
+from signer.kinds.endorsement_key import Ban, EndorsementKeyObject, LiftedBan
 from tests.builders.attested_nodes import attested_node
 from tests.builders.endorsement_keys import endorsement_key, key_holder
 from tests.builders.scenario import HOME, NODE, NOW

@@ -22,8 +22,8 @@ from authenticator.kube.objects import encode_csr
 from authenticator.model import CsrRequest
 from common.names import CLIENT_SIGNER, CLIENT_USAGES
 from signer.inventory.cluster_api.cluster import read_cluster
+from signer.kinds.decode import Json
 from signer.kube.csrs import CsrClient, read_csr
-from signer.kube.decode import Json
 from signer.kube.secrets import SecretClient
 from signer.operator_cli.checks import workload_checks
 from signer.operator_cli.checks.management_checks import check_management

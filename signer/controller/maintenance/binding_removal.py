@@ -17,9 +17,11 @@ from signer.inventory.caches import ManagementCaches, WorkloadCaches
 from signer.inventory.cluster_api.cluster import NODES_NOT_ATTESTED, ClusterCondition
 from signer.inventory.cluster_api.cluster_status import ClusterStatusClient
 from signer.inventory.replica_records.opt_in_leases import OptIns
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.node import Node
 from signer.logs import run_logged
-from signer.model import ClusterKey, Inventory, Node
 from signer.policy.policy import Approval, AutoApproveBindings, Policy, PolicyMode
+from signer.seams import Inventory
 
 _MAX_NAMES: Final = 5
 """Nodes that a message names."""

@@ -14,7 +14,8 @@ from signer.clusters.workload_cluster import WorkloadCluster
 from signer.errors import AttestedNodeUnreadable
 from signer.inventory.custom_resources.claim_store import KubeClaimStore
 from signer.inventory.ended_certificates import EndedCertificates
-from signer.model import Ban, ClusterKey, EndorsementKeyObject, LiftedBan
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.endorsement_key import Ban, EndorsementKeyObject, LiftedBan
 
 _MAX_CHANGES: Final = 2000
 """Entries that a round changes."""

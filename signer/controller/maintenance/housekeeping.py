@@ -27,8 +27,9 @@ from common.formats.strict_json import parse_time
 from common.names import CHALLENGE_ANNOTATION
 from signer.errors import AuthorityShared, AutoApproveBindingPresent, CsrChanged
 from signer.fairness.outbox import Outbox, Write
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.csr import Csr
 from signer.kube.csrs import CsrClient
-from signer.model import ClusterKey, Csr
 from signer.policy.policy import Approval, AutoApproveBindings, Policy, PolicyMode
 from signer.verify.answer import CHALLENGE_MAX_AGE
 from signer.verify.requests.parse import ParsedOffer, parse_request

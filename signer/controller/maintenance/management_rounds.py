@@ -24,13 +24,10 @@ from signer.inventory.custom_resources.claim_store import KubeClaimStore
 from signer.inventory.replica_records.authority_leases import AuthorityLeases
 from signer.inventory.replica_records.challenge_keys import ChallengeKeyStore
 from signer.inventory.replica_records.opt_in_leases import OptIns
-from signer.model import (
-    AttestedNodeObject,
-    ClusterKey,
-    EndorsementKeyObject,
-    KeyHolder,
-    MachineState,
-)
+from signer.kinds.attested_node import AttestedNodeObject
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.endorsement_key import EndorsementKeyObject, KeyHolder
+from signer.kinds.machine import MachineState
 
 _logger = logging.getLogger(__name__)
 

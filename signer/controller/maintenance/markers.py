@@ -13,7 +13,9 @@ from signer.clusters.management_cluster import ManagementCluster
 from signer.clusters.workload_cluster import WorkloadCluster
 from signer.controller.observability.audit import log_cluster_alarm
 from signer.errors import ClaimsOutOfDate
-from signer.model import AttestedNodeObject, ClusterKey, WentBack
+from signer.kinds.attested_node import AttestedNodeObject
+from signer.kinds.cluster import ClusterKey
+from signer.seams import WentBack
 
 _WRITE_SECONDS: Final = 60.0
 """Seconds between two writes of one marker."""

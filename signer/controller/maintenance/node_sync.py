@@ -13,7 +13,8 @@ from datetime import datetime
 
 from signer.claims.node_problem import ProblemKind, find_problem
 from signer.inventory.node_labels import build_labels
-from signer.model import Inventory, Node
+from signer.kinds.node import Node
+from signer.seams import Inventory
 from signer.verify.machines.claims import is_complete_claim
 
 

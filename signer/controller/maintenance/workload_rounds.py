@@ -33,10 +33,11 @@ from signer.inventory.cached_inventory import CachedInventory
 from signer.inventory.cluster_api.cluster import cluster_reference
 from signer.inventory.cluster_api.cluster_secret import authority_secret_name
 from signer.inventory.custom_resources.claim_store import KubeClaimStore
+from signer.kinds.node import Node
 from signer.kube.events import EventRecorder
 from signer.logs import run_logged
-from signer.model import Inventory, Node
 from signer.policy.policy import Approval, NodeLabels, Policy
+from signer.seams import Inventory
 
 _LONGEST_LIFETIME: Final = timedelta(days=366)
 """Of the certificates of a Cluster whose policy is unknown."""

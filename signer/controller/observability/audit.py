@@ -11,8 +11,10 @@ from typing import Any, Final
 
 from common.errors import AttestationError
 from signer.controller.observability.metrics import VERDICT_SECONDS, VERDICTS, cluster_label
+from signer.kinds.attested_node import BootCounters
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.csr import Csr
 from signer.logs import AUDIT
-from signer.model import BootCounters, ClusterKey, Csr
 from signer.verify.attestation.measured_boot import MeasuredBoot
 from signer.verify.attestation.quoted_pcrs import Pcrs
 

@@ -30,7 +30,7 @@ from signer.controller.reports.derived_conditions import CountsByCluster
 from signer.fairness.memory_budget import MemoryBudget
 from signer.fairness.turns import in_turn
 from signer.inventory.custom_resources.policy_object import PolicyObject
-from signer.model import ClusterKey
+from signer.kinds.cluster import ClusterKey
 from signer.settings.trust_bundles import TrustBundleFiles
 
 V = TypeVar("V", int, float)

@@ -13,8 +13,8 @@ from threading import BoundedSemaphore, Lock
 from typing import Final
 
 from common.errors import Unavailable
+from signer.kinds.resources import SUBJECT_ACCESS_REVIEWS, Resource
 from signer.kube.access_review import read_decided_review, read_token_review
-from signer.kube.resources import SUBJECT_ACCESS_REVIEWS, Resource
 from signer.kube.transport.client import ApiClient
 
 _TOKEN_REVIEWS: Final = Resource(

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from common.errors import ApiServerUnavailable
-from signer.model import ClusterKey
+from signer.kinds.cluster import ClusterKey
 from signer.policy.policy import Policy, PolicySet
 from signer.settings.trust_bundles import TrustBundleFiles
 from signer.verify.x509.trust_anchors import TrustAnchors

@@ -8,7 +8,7 @@ from signer.clusters.management_cluster import ManagementCluster
 from signer.controller.policies.active import ActivePolicies
 from signer.controller.policies.object_reader import PolicyObjects, PolicyState
 from signer.inventory.custom_resources.policy_object import PolicyObject
-from signer.model import ClusterKey
+from signer.kinds.cluster import ClusterKey
 
 
 class PolicySync:

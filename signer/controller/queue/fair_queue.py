@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from common.names import NODE_USER_PREFIX
 from signer.fairness.circuit_breaker import SLOW_SECONDS, BreakerState, CircuitBreaker
 from signer.fairness.turns import Turns
-from signer.model import ClusterKey
+from signer.kinds.cluster import ClusterKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

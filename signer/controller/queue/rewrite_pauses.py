@@ -11,7 +11,7 @@ from threading import Lock
 from typing import Final
 
 from signer.fairness.backoff import Backoff
-from signer.model import Csr
+from signer.kinds.csr import Csr
 
 _BACKOFF: Final = Backoff(initial=2.0, maximum=60.0)
 """A node waits ten minutes for a challenge: these are fourteen corrections."""

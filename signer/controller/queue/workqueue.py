@@ -33,7 +33,7 @@ from typing import Final, NamedTuple
 
 from signer.controller.queue.fair_queue import FairQueue, Item
 from signer.fairness.backoff import Backoff
-from signer.model import ClusterKey
+from signer.kinds.cluster import ClusterKey
 
 _logger = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ from signer.issue.authority import CertificateAuthority
 from signer.issue.certificate import certificate_not_after, issue_certificate
 from signer.issue.lint import ExpectedCertificate, lint_certificate
 from signer.kube.csrs import is_settled
-from signer.model import ChallengeKeys, ClaimStore
+from signer.seams import ChallengeKeys, ClaimStore
 from signer.verify.answer import VerifiedAnswer, verify_answer
 from signer.verify.claimed_answer import ClaimedAnswer, make_claims, verify_unchanged_claim
 from signer.verify.machines.claim_writes import WithheldCertificate, remove_credential

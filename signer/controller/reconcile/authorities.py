@@ -31,8 +31,8 @@ from signer.inventory.cluster_api.cluster_secret import (
     require_label_and_type,
 )
 from signer.issue.authority import CertificateAuthority, parse_authority
+from signer.kinds.cluster import ClusterKey
 from signer.kube.secrets import Secret, SecretClient
-from signer.model import ClusterKey
 from signer.policy.policy import Policy
 
 _MAX_CACHED: Final = 2048

@@ -11,7 +11,8 @@ from signer.controller.queue.workqueue import Requeue, Result
 from signer.controller.reconcile.csr_status import CsrStatus
 from signer.controller.reconcile.dependencies import ClusterContext, Dependencies
 from signer.errors import CsrChanged
-from signer.model import Csr, Machine
+from signer.kinds.csr import Csr
+from signer.kinds.machine import Machine
 from signer.policy.policy import AccessReview, Approval, Policy
 from signer.verify import checks
 from signer.verify.attestation.attestation_key import AttestationKey

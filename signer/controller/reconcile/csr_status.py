@@ -14,7 +14,8 @@ from common.names import PENDING_REASON_ANNOTATION
 from signer.controller.reconcile.dependencies import ClusterContext
 from signer.errors import AnnotationsFull
 from signer.inventory.cluster_api.machine_status import MachineCondition
-from signer.model import Csr, Machine
+from signer.kinds.csr import Csr
+from signer.kinds.machine import Machine
 from signer.verify.machines.claims import is_complete_claim
 
 _CHECKS_OF_REQUESTER: Final = frozenset({"R", "P"})

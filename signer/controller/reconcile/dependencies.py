@@ -12,15 +12,11 @@ from signer.controller.recording_writer import RecordingCsrWriter
 from signer.inventory.cluster_api.machine_status import MachineCondition
 from signer.inventory.ended_certificates import EndedCertificatesClient
 from signer.inventory.replica_records.challenge_keys import ChallengeKeyStore
-from signer.model import (
-    AttestedNodeObject,
-    ClaimStore,
-    ClusterKey,
-    Inventory,
-    Machine,
-    OfferedKey,
-    Refusal,
-)
+from signer.kinds.attested_node import AttestedNodeObject, Refusal
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.key_request import OfferedKey
+from signer.kinds.machine import Machine
+from signer.seams import ClaimStore, Inventory
 from signer.verify.platform_keys import PlatformSource
 
 

@@ -22,8 +22,9 @@ from signer.errors import EndorsementKeyQuotaExceeded, TooManyChallenges, TooMan
 from signer.fairness.token_buckets import TokenBuckets
 from signer.inventory.caches import ManagementCaches
 from signer.inventory.custom_resources.claim_store import KubeClaimStore
+from signer.kinds.csr import Csr
+from signer.kinds.endorsement_key import EndorsementKeyObject, KeyHolder
 from signer.kube.transport.client import ApiClient
-from signer.model import Csr, EndorsementKeyObject, KeyHolder
 
 QPS: Final = 20.0
 BURST: Final = 100.0

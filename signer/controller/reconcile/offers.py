@@ -10,7 +10,7 @@ from signer.controller.queue.workqueue import DONE, Requeue, Result
 from signer.controller.reconcile.csr_state import CsrState
 from signer.errors import OfferExpired
 from signer.issue.challenge import ChallengeState, challenge_state, make_challenge
-from signer.model import ChallengeKeys
+from signer.seams import ChallengeKeys
 from signer.verify.offer import VerifiedOffer, verify_offer
 from signer.verify.requests.credentials import find_unknown_credential
 from signer.verify.requests.parse import ParsedOffer

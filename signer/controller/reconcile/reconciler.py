@@ -19,7 +19,7 @@ from signer.controller.reconcile.offers import challenge_offer
 from signer.controller.reconcile.refusals import deny, report_dry_run, report_unavailable, wait
 from signer.controller.reports.machine_reports import ATTESTED
 from signer.errors import ChallengeKeyUnknown, NotOptedIn, OfferExpired
-from signer.model import Csr
+from signer.kinds.csr import Csr
 from signer.verify.kubelet_serving import verify_kubelet_serving
 from signer.verify.requests.parse import (
     ParsedKubeletServing,

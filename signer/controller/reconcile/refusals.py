@@ -24,7 +24,7 @@ from signer.errors import (
     PermissionMissing,
     ServingRequestExpired,
 )
-from signer.model import AttestedNodeObject, MeasuredValues, Refusal
+from signer.kinds.attested_node import AttestedNodeObject, MeasuredValues, Refusal
 from signer.verify.attestation.measured_boot import describe_event_log
 from signer.verify.attestation.measured_values import describe_boot
 from signer.verify.machines.offered_key import describe_offered_key, may_offer_key

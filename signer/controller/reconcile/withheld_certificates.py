@@ -15,7 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from signer.issue.authority import CertificateAuthority
-from signer.model import Csr
+from signer.kinds.csr import Csr
 from signer.verify.answer import VerifiedAnswer
 from signer.verify.machines.claim_writes import WithheldCertificate
 from signer.verify.machines.serving_names import ServingNames

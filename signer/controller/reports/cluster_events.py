@@ -24,9 +24,9 @@ from signer.controller.reports.cluster_state import (
 )
 from signer.fairness.outbox import BATCH_SIZE, Outbox
 from signer.inventory.cluster_api.cluster import ClusterObject, cluster_reference
+from signer.kinds.cluster import ClusterKey
 from signer.kube.events import EventRecorder
 from signer.kube.unreadable import UnreadableObject
-from signer.model import ClusterKey
 
 _logger = logging.getLogger(__name__)
 

@@ -24,8 +24,8 @@ from signer.fairness.turns import in_turn
 from signer.inventory.cluster_api.cluster import CLIENT_SIGNER_ANNOTATION, ClusterObject
 from signer.inventory.custom_resources.policy_object import SERVED
 from signer.inventory.unreadable_kinds import CLUSTER_MESSAGE
+from signer.kinds.cluster import ClusterKey
 from signer.kube.unreadable import UnreadableObject
-from signer.model import ClusterKey
 from signer.policy.policy import PolicySet, RefusedPolicy
 
 NOT_OPTED_IN: Final = "NotOptedIn"

@@ -19,7 +19,8 @@ from signer.errors import EndorsementKeyBanned
 from signer.inventory.caches import ManagementCaches
 from signer.inventory.cluster_api.machine_object import MAX_MESSAGE, MachineObject
 from signer.inventory.cluster_api.machine_status import MachineCondition
-from signer.model import AttestedNodeObject, ClusterKey, attested_node_name
+from signer.kinds.attested_node import AttestedNodeObject, attested_node_name
+from signer.kinds.cluster import ClusterKey
 from signer.verify.machines.claims import is_complete_claim
 
 _BANNED: Final = "the endorsement key is banned"

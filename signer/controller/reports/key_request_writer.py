@@ -18,8 +18,10 @@ from typing import Final
 from signer.clusters.management_cluster import ManagementCluster
 from signer.fairness.outbox import Outbox
 from signer.inventory.cluster_api.machine_object import MachineObject
-from signer.inventory.custom_resources.key_request_object import MAX_OFFERED_KEYS, KeyRequestClient
-from signer.model import ClusterKey, EndorsementKeyRequest, Machine, OfferedKey
+from signer.inventory.custom_resources.key_request_client import KeyRequestClient
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.key_request import MAX_OFFERED_KEYS, EndorsementKeyRequest, OfferedKey
+from signer.kinds.machine import Machine
 from signer.verify.machines.registered_keys import is_registration_of
 
 _logger = logging.getLogger(__name__)

@@ -18,7 +18,9 @@ from typing import Final
 
 from signer.errors import AttestedNodeUnreadable, ClaimConflict
 from signer.fairness.outbox import Outbox
-from signer.model import AttestedNodeObject, ClaimStore, ClusterKey, Refusal
+from signer.kinds.attested_node import AttestedNodeObject, Refusal
+from signer.kinds.cluster import ClusterKey
+from signer.seams import ClaimStore
 
 _logger = logging.getLogger(__name__)
 

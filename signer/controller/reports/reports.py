@@ -24,7 +24,7 @@ from signer.controller.reports.unreadable_objects import UnreadableReporter
 from signer.controller.steps import Step, Steps
 from signer.inventory.cluster_api.machine_status import MachineStatusClient
 from signer.inventory.custom_resources.claim_store import KubeClaimStore
-from signer.inventory.custom_resources.key_request_object import KeyRequestClient
+from signer.inventory.custom_resources.key_request_client import KeyRequestClient
 from signer.inventory.custom_resources.policy_object import PolicyClient
 from signer.kube.events import EventRecorder
 from signer.kube.transport.client import ApiClient

@@ -15,8 +15,8 @@ import msgspec
 from common.names import ANNOTATION_PREFIX
 from signer.host_names import HostName, canonical_name
 from signer.inventory.cluster_api.references import Reference, ReferenceFields, build_reference
-from signer.inventory.kinds import CAPI
-from signer.kube.decode import (
+from signer.kinds.cluster import Cluster, ClusterKey
+from signer.kinds.decode import (
     Fields,
     Labels,
     MaybeText,
@@ -29,8 +29,8 @@ from signer.kube.decode import (
     decode,
     texts,
 )
+from signer.kinds.resources import CAPI
 from signer.kube.events import ObjectReference
-from signer.model import Cluster, ClusterKey
 
 CLIENT_SIGNER_ANNOTATION: Final = ANNOTATION_PREFIX + "client-signer"
 """On a Cluster: its client signer. Several, with commas, are a mistake that R0 reports."""

@@ -8,11 +8,10 @@ API's util/secret/consts.go and "Using Custom Certificates" in its book.
 from typing import Final
 
 from signer.inventory.cluster_api.cluster import ClusterObject
-from signer.inventory.kinds import CAPI
+from signer.kinds.cluster import CLUSTER_NAME_LABEL, ClusterKey
+from signer.kinds.resources import CAPI
 from signer.kube.secrets import Secret
-from signer.model import ClusterKey
 
-CLUSTER_NAME_LABEL: Final = f"{CAPI}/cluster-name"
 CLUSTER_SECRET_TYPE: Final = f"{CAPI}/secret"
 KUBECONFIG_TYPES: Final = frozenset({CLUSTER_SECRET_TYPE})
 AUTHORITY_TYPES: Final = frozenset({CLUSTER_SECRET_TYPE, "kubernetes.io/tls"})

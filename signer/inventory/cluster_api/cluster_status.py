@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from common.formats.strict_json import format_time
 from signer.inventory.cluster_api.cluster import BINDINGS_CONDITION, ClusterCondition, ClusterObject
-from signer.inventory.kinds import CLUSTER
-from signer.kube.decode import Fields, Text, read_as
+from signer.kinds.decode import Fields, Text, read_as
+from signer.kinds.resources import CLUSTER
 from signer.kube.discovery import find_resource
 from signer.kube.events import COMPONENT
 from signer.kube.transport.client import MAY_HAVE_CHANGED, ApiClient

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from common.public_keys import InvalidKey, spki_sha256
-from signer.model import RegisteredKey
+from signer.kinds.machine import RegisteredKey
 
 _MAX_KEYS: Final = 8
 """A TPM has up to four keys of the templates, and an annotation may name each with its certificate.

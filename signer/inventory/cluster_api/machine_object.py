@@ -26,7 +26,8 @@ from signer.inventory.cluster_api.references import (
     is_kubeadm_config,
     read_registered_keys,
 )
-from signer.kube.decode import (
+from signer.kinds.cluster import ClusterKey, shared_cluster_key
+from signer.kinds.decode import (
     MAX_ENTRIES,
     Fields,
     Labels,
@@ -41,7 +42,7 @@ from signer.kube.decode import (
     shared,
     texts,
 )
-from signer.model import Address, ClusterKey, Machine, shared_cluster_key
+from signer.kinds.machine import Address, Machine
 
 CONDITION: Final = "KubeletAttested"
 MAX_MESSAGE: Final = 1024

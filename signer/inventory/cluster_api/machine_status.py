@@ -19,11 +19,10 @@ import msgspec
 from common.errors import ApiServerUnavailable
 from common.formats.strict_json import format_time
 from signer.inventory.cluster_api.machine_object import CONDITION, MAX_MESSAGE
-from signer.inventory.kinds import MACHINE
-from signer.kube.decode import MAX_ENTRIES, Fields, Text, read_as
+from signer.kinds.decode import MAX_ENTRIES, Fields, Text, read_as
+from signer.kinds.resources import MACHINE, Resource
 from signer.kube.discovery import find_resource
 from signer.kube.events import EventRecorder, ObjectReference
-from signer.kube.resources import Resource
 from signer.kube.transport.client import MAY_HAVE_CHANGED, ApiClient
 
 _logger = logging.getLogger(__name__)

@@ -8,8 +8,8 @@ import msgspec
 
 from common.names import ENDORSEMENT_KEY_ANNOTATION
 from signer.inventory.cluster_api.key_annotation import KeyAnnotation, read_key_annotation
-from signer.inventory.kinds import KUBEADM_CONFIG
-from signer.kube.decode import Fields, MaybeName, MaybeText, Source, Text, decode, shared
+from signer.kinds.decode import Fields, MaybeName, MaybeText, Source, Text, decode, shared
+from signer.kinds.resources import KUBEADM_CONFIG
 
 UNKNOWN_TOKEN: Final = ""
 """In place of the ID of a token that should exist and is not known. No requester has this ID."""

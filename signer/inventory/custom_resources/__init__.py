@@ -1,4 +1,4 @@
-"""This project's own kinds: EndorsementKeys, AttestedNodes, EndorsementKeyRequests and policies.
+"""Clients of this project's own kinds, which `signer.kinds` declares.
 
-This room decides how their values are read and written. It never decides who may hold a key.
+This room decides when their objects are read and written. It never decides who may hold a key.
 """

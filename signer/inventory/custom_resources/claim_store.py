@@ -9,34 +9,29 @@ from common.errors import ApiServerUnavailable
 from signer.errors import AttestedNodeUnreadable, ClaimConflict
 from signer.inventory.cluster_api.cluster import read_cluster
 from signer.inventory.cluster_api.machine_object import MachineObject, read_machine, read_pool
-from signer.inventory.custom_resources.claim_objects import (
+from signer.kinds.attested_node import (
+    ATTESTED_NODES,
+    AttestedNodeObject,
+    attested_node_name,
     encode_attested_node,
+    read_attested_node,
+)
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.decode import Source
+from signer.kinds.endorsement_key import (
+    ENDORSEMENT_KEYS,
+    EndorsementKeyObject,
+    KeyHolder,
     encode_endorsement_key,
     encode_holder,
-    read_attested_node,
     read_endorsement_key,
     replacement_metadata,
 )
-from signer.inventory.kinds import (
-    ATTESTED_NODES,
-    CLUSTER,
-    ENDORSEMENT_KEYS,
-    MACHINE,
-    MACHINE_POOL,
-)
-from signer.kube.decode import Source
+from signer.kinds.machine import MachineState
+from signer.kinds.resources import CLUSTER, MACHINE, MACHINE_POOL, Kind, Resource
 from signer.kube.discovery import find_resource
 from signer.kube.pages import UNLIMITED, list_objects
-from signer.kube.resources import Kind, Resource
 from signer.kube.transport.client import MAY_EXIST, MAY_HAVE_CHANGED, ApiClient, Response
-from signer.model import (
-    AttestedNodeObject,
-    ClusterKey,
-    EndorsementKeyObject,
-    KeyHolder,
-    MachineState,
-    attested_node_name,
-)
 
 V = TypeVar("V")
 
@@ -45,7 +40,7 @@ _MAX_WITH_KEY: Final = 100
 
 
 class KubeClaimStore:
-    """`signer.model.ClaimStore` on the management cluster."""
+    """`signer.seams.ClaimStore` on the management cluster."""
 
     def __init__(self, api: ApiClient) -> None:
         self._api = api

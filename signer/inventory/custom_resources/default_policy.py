@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from common.names import ANNOTATION_PREFIX
-from signer.inventory.kinds import POLICIES
+from signer.kinds.policy import POLICIES
 from signer.kube.leases import LeaseClient
 from signer.kube.transport.client import MAY_EXIST, ApiClient
 

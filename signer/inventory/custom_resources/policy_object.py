@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import msgspec
 
-from signer.inventory.kinds import POLICIES
-from signer.kube.decode import Fields, Name, Source, Text, decode
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.decode import Fields, Name, Source, Text, decode
+from signer.kinds.policy import POLICIES
 from signer.kube.transport.client import MAY_HAVE_CHANGED, ApiClient
-from signer.model import ClusterKey
 from signer.policy.load import load_spec
 from signer.policy.policy import Policy, RefusedPolicy
 

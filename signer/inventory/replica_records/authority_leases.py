@@ -11,8 +11,8 @@ from typing import Final
 
 from common.names import ANNOTATION_PREFIX
 from signer.inventory.replica_records.cluster_leases import DIGITS, ClusterLeases
+from signer.kinds.cluster import ClusterKey
 from signer.kube.leases import LeaseClient
-from signer.model import ClusterKey
 
 _LABEL: Final = ANNOTATION_PREFIX + "authority"
 """On the Lease of each Cluster: the digest of its authority's public key."""

@@ -14,7 +14,7 @@ from typing import Final
 from common.requests.binding import SECRET_SIZE
 from signer.errors import ChallengeKeyUnavailable
 from signer.kube.secrets import Secret, SecretClient
-from signer.model import ChallengeKeys
+from signer.seams import ChallengeKeys
 
 _logger = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Final
 
+from signer.kinds.cluster import ClusterKey
 from signer.kube.leases import Lease, LeaseClient
-from signer.model import ClusterKey
 
 DIGITS: Final = 40
 """Hex digits of a digest. The value of a label has at most 63 characters."""

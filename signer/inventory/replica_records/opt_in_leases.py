@@ -12,8 +12,8 @@ from typing import Final
 
 from common.names import ANNOTATION_PREFIX
 from signer.inventory.replica_records.cluster_leases import ClusterLeases, digest
+from signer.kinds.cluster import ClusterKey
 from signer.kube.leases import LeaseClient
-from signer.model import ClusterKey
 
 _LABEL: Final = ANNOTATION_PREFIX + "opt-in"
 """On the Lease of each Cluster: a digest of its name."""

@@ -18,7 +18,7 @@ import h11
 from common.errors import ApiServerUnavailable
 from signer.fairness.cpu_budget import CpuShare
 from signer.fairness.memory_budget import MemoryShare
-from signer.kube.decode import Json, Source
+from signer.kinds.decode import Json, Source
 from signer.kube.transport.connection_pool import ConnectionPool
 from signer.kube.transport.endpoint import ANSWER_SECONDS, Endpoint, invalid_request, unreachable
 from signer.kube.transport.http_connection import ContentTooLarge

@@ -14,7 +14,7 @@ import msgspec
 
 from signer.fairness.compute_line import waiting
 from signer.fairness.cpu_budget import CpuBudget
-from signer.kube.decode import Source, object_key
+from signer.kinds.decode import Source, object_key
 from signer.kube.scan import identify
 from signer.kube.unreadable import Unreadable, describe_unreadable
 from signer.kube.watches.cache import Cache

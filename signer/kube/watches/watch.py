@@ -20,7 +20,7 @@ import msgspec
 from common.errors import ApiServerUnavailable
 from signer.fairness.backoff import Backoff
 from signer.fairness.cpu_budget import CpuBudget
-from signer.kube.decode import Source
+from signer.kinds.decode import Source
 from signer.kube.pages import Page, Pager
 from signer.kube.transport.client import Expired, PageTooLarge, Response, is_outage
 from signer.kube.transport.interruption import Interrupted, Interruption

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from signer.kube.decode import Fields, Text, decode
+from signer.kinds.decode import Fields, Text, decode
 from signer.kube.scan import Identity, identify, members
 
 

@@ -5,22 +5,20 @@ from functools import partial
 from typing import Any, Final
 
 from common.names import API_GROUP
-from signer.inventory.kinds import (
-    ATTESTED_NODES,
-    CAPI,
-    ENDORSEMENT_KEYS,
-    KEY_REQUESTS,
-    KUBEADM_CONFIG,
-    POLICIES,
-)
-from signer.kube.access_review import read_access_review
-from signer.kube.decode import read_as
-from signer.kube.resources import (
+from signer.kinds.attested_node import ATTESTED_NODES
+from signer.kinds.decode import read_as
+from signer.kinds.endorsement_key import ENDORSEMENT_KEYS
+from signer.kinds.key_request import KEY_REQUESTS
+from signer.kinds.policy import POLICIES
+from signer.kinds.resources import (
     ADMISSION_POLICIES,
     ADMISSION_POLICY_BINDINGS,
+    CAPI,
+    KUBEADM_CONFIG,
     SUBJECT_ACCESS_REVIEWS,
     Resource,
 )
+from signer.kube.access_review import read_access_review
 from signer.operator_cli.checks.findings import DoctorCheck, Finding
 from signer.operator_cli.errors import CommandError
 from signer.operator_cli.management.api import ManagementApi

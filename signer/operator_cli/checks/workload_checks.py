@@ -21,8 +21,7 @@ from signer.inventory.cluster_api.cluster_secret import (
 )
 from signer.inventory.ended_certificates import POLICY_NAMES
 from signer.issue.authority import parse_authority
-from signer.kube.access_review import read_access_review
-from signer.kube.resources import (
+from signer.kinds.resources import (
     ADMISSION_POLICIES,
     ADMISSION_POLICY_BINDINGS,
     CLUSTER_ROLE_BINDINGS,
@@ -31,6 +30,7 @@ from signer.kube.resources import (
     NODES,
     Resource,
 )
+from signer.kube.access_review import read_access_review
 from signer.kube.secrets import Secret
 from signer.kube.transport.client import ApiClient
 from signer.kube.transport.kubeconfig import Connection

@@ -10,19 +10,24 @@ from typing import Any, Final
 from common.errors import AttestationError
 from common.names import CLIENT_SIGNER, SERVING_SIGNER
 from signer.inventory.cluster_api.cluster import ClusterObject
-from signer.inventory.kinds import (
-    ATTESTED_NODES,
-    CLUSTER,
-    ENDORSEMENT_KEYS,
-    KEY_REQUESTS,
-    MACHINE,
-    POLICIES,
-)
 from signer.inventory.replica_records.replica_leases import SETTINGS_LABEL
-from signer.kube.decode import read_as
+from signer.kinds.attested_node import ATTESTED_NODES
+from signer.kinds.decode import read_as
+from signer.kinds.endorsement_key import ENDORSEMENT_KEYS
+from signer.kinds.key_request import KEY_REQUESTS
+from signer.kinds.policy import POLICIES
+from signer.kinds.resources import (
+    CLUSTER,
+    CSRS,
+    EVENTS,
+    LEASES,
+    MACHINE,
+    PODS,
+    Resource,
+    build_path,
+)
 from signer.kube.discovery import find_resource
 from signer.kube.events import COMPONENT
-from signer.kube.resources import CSRS, EVENTS, LEASES, PODS, Resource, build_path
 from signer.kube.transport.client import ApiClient
 from signer.kube.unreadable import Unreadable
 from signer.operator_cli.collection import allowed_fields as allowed

@@ -14,22 +14,26 @@ from signer.explain.manifests import FilesInvalid
 from signer.explain.offline_inventory import OfflineObjects
 from signer.inventory.cluster_api.cluster import ClusterObject
 from signer.inventory.cluster_api.references import Reference
-from signer.inventory.kinds import (
-    ATTESTED_NODES,
+from signer.inventory.replica_records.challenge_keys import SECRET_NAME, keys_from_secret
+from signer.kinds.attested_node import ATTESTED_NODES
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.csr import Csr
+from signer.kinds.decode import read_as
+from signer.kinds.endorsement_key import ENDORSEMENT_KEYS
+from signer.kinds.resources import (
     CLUSTER,
-    ENDORSEMENT_KEYS,
+    CLUSTER_ROLE_BINDINGS,
+    CSRS,
     KUBEADM_CONFIG,
     MACHINE,
     MACHINE_POOL,
+    NODES,
+    SERVICES,
 )
-from signer.inventory.replica_records.challenge_keys import SECRET_NAME, keys_from_secret
 from signer.kube.csrs import read_csr
-from signer.kube.decode import read_as
 from signer.kube.discovery import find_resource
-from signer.kube.resources import CLUSTER_ROLE_BINDINGS, CSRS, NODES, SERVICES
 from signer.kube.transport.client import ApiClient
 from signer.kube.unreadable import Unreadable
-from signer.model import ChallengeKeys, ClusterKey, Csr
 from signer.operator_cli.errors import Rejected, ServerUnavailable
 from signer.operator_cli.management.api import ManagementApi
 from signer.operator_cli.management.snapshot import find_referenced
@@ -44,6 +48,7 @@ from signer.operator_cli.workloads.workload_reader import (
     read_named_secret,
     reading_workload,
 )
+from signer.seams import ChallengeKeys
 
 _UNREADABLE: Final = "correct or delete the object: the signer decides nothing in its namespace"
 

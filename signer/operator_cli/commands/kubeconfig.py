@@ -18,11 +18,11 @@ from cryptography.x509.oid import NameOID
 
 from signer.clusters.kubeconfig_secret import admin_kubeconfig_name, signer_kubeconfig_name
 from signer.inventory.cluster_api.cluster import ClusterObject
-from signer.inventory.cluster_api.cluster_secret import CLUSTER_NAME_LABEL, CLUSTER_SECRET_TYPE
-from signer.inventory.kinds import CLUSTER
-from signer.kube.decode import read_as
+from signer.inventory.cluster_api.cluster_secret import CLUSTER_SECRET_TYPE
+from signer.kinds.cluster import CLUSTER_NAME_LABEL
+from signer.kinds.decode import read_as
+from signer.kinds.resources import CLUSTER, CSRS, SECRETS
 from signer.kube.discovery import find_resource
-from signer.kube.resources import CSRS, SECRETS
 from signer.kube.transport.client import ApiClient
 from signer.kube.transport.kubeconfig import Connection, parse_kubeconfig
 from signer.operator_cli.checks.rbac import SIGNER_GROUP

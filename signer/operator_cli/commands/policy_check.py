@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from common.errors import AttestationError
 from signer.inventory.cluster_api.cluster import ClusterObject
-from signer.model import ClusterKey
+from signer.kinds.cluster import ClusterKey
 from signer.operator_cli.errors import EXIT_NEGATIVE, EXIT_OK, InputInvalid
 from signer.operator_cli.output import Column, Document, field
 from signer.operator_cli.policies import read_policy_file, read_policy_objects

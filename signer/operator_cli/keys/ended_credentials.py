@@ -14,15 +14,17 @@ from common.errors import AttestationError
 from common.node_identity import KEY_DIGITS
 from signer.claims.ended_entry import EndedEntry
 from signer.inventory.cluster_api.cluster import ClusterObject
-from signer.inventory.custom_resources.claim_objects import (
-    read_attested_node,
-    read_endorsement_key,
-)
 from signer.inventory.ended_certificates import POLICY_NAMES, EndedCertificatesClient
-from signer.inventory.kinds import ATTESTED_NODES
-from signer.kube.resources import ADMISSION_POLICY_BINDINGS
+from signer.kinds.attested_node import (
+    ATTESTED_NODES,
+    AttestedNodeObject,
+    attested_node_name,
+    read_attested_node,
+)
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.endorsement_key import read_endorsement_key
+from signer.kinds.resources import ADMISSION_POLICY_BINDINGS
 from signer.kube.transport.client import ApiClient
-from signer.model import AttestedNodeObject, ClusterKey, attested_node_name
 from signer.operator_cli.errors import EXIT_OK, EXIT_UNDECIDED, CommandError
 from signer.operator_cli.keys.endorsement_key_objects import KeyBody, holder_of, read_key_body
 from signer.operator_cli.output import age, time_text

@@ -12,12 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from signer.inventory.custom_resources.claim_objects import MOVE_LABELS
-from signer.inventory.kinds import ENDORSEMENT_KEYS
-from signer.kube.decode import Json, read_as
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.decode import Json, read_as
+from signer.kinds.endorsement_key import ENDORSEMENT_KEYS, MOVE_LABELS, EndorsementKeyObject
 from signer.kube.transport.client import MAY_EXIST, MAY_HAVE_CHANGED
 from signer.kube.unreadable import Unreadable
-from signer.model import ClusterKey, EndorsementKeyObject
 from signer.operator_cli.errors import InputInvalid, Rejected, ServerUnavailable
 from signer.operator_cli.keys.key_input import KeyRegistration, parse_digest
 from signer.operator_cli.management.api import ManagementApi

@@ -13,7 +13,7 @@ from typing import Any, Final, TextIO
 from common.formats import strict_yaml
 from common.names import API_GROUP
 from signer.inventory.cluster_api.key_annotation import read_key_annotation
-from signer.model import ClusterKey
+from signer.kinds.cluster import ClusterKey
 from signer.operator_cli.errors import InputInvalid
 from signer.settings.flags import parse_cluster_key
 

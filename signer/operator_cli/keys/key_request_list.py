@@ -7,10 +7,14 @@ token could make a key that begins as the machine's key does.
 from collections.abc import Iterable, Sequence
 
 from common.printed_command import printed_command
-from signer.inventory.custom_resources.key_request_object import MAX_OFFERED_KEYS, read_key_request
-from signer.inventory.kinds import KEY_REQUESTS
+from signer.kinds.key_request import (
+    KEY_REQUESTS,
+    MAX_OFFERED_KEYS,
+    EndorsementKeyRequest,
+    OfferedKey,
+    read_key_request,
+)
 from signer.kube.discovery import find_resource
-from signer.model import EndorsementKeyRequest, OfferedKey
 from signer.operator_cli.errors import InputInvalid, Rejected
 from signer.operator_cli.keys.key_input import parse_digest
 from signer.operator_cli.management.snapshot import Selection, read_objects

@@ -28,9 +28,9 @@ from kubernetes.config.kube_config import (
 from yaml import YAMLError
 
 from common.errors import ApiServerUnavailable
-from signer.kube.decode import Json, read_as
+from signer.kinds.decode import Json, read_as
+from signer.kinds.resources import Resource
 from signer.kube.pages import UNLIMITED, list_objects
-from signer.kube.resources import Resource
 from signer.kube.transport.client import MAY_BE_ABSENT, Expired, Response
 from signer.kube.unreadable import Unreadable
 from signer.operator_cli.errors import Rejected, ServerUnavailable

@@ -16,14 +16,14 @@ from typing import Final
 from signer.errors import PolicyConflict, PolicyMissing
 from signer.inventory.cluster_api.cluster import ClusterObject
 from signer.inventory.custom_resources.policy_object import PolicyObject, StoredStates, read_policy
-from signer.inventory.kinds import POLICIES
 from signer.inventory.replica_records.replica_leases import (
     LEASE_SECONDS,
     NAMESPACE_LABEL,
     SETTINGS_LABEL,
 )
+from signer.kinds.policy import POLICIES
+from signer.kinds.resources import LEASES
 from signer.kube.leases import Lease, read_lease
-from signer.kube.resources import LEASES
 from signer.operator_cli.errors import CommandError, Rejected
 from signer.operator_cli.management.api import ManagementApi
 from signer.policy.policy import PolicySet

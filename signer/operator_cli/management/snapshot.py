@@ -13,14 +13,18 @@ from signer.inventory.cluster_api.machine_object import (
     read_pool,
 )
 from signer.inventory.cluster_api.references import Reference, read_infrastructure
-from signer.inventory.custom_resources.claim_objects import read_attested_node, read_endorsement_key
-from signer.inventory.kinds import ATTESTED_NODES, CAPI, ENDORSEMENT_KEYS
-from signer.kube.decode import Source
+from signer.kinds.attested_node import ATTESTED_NODES, AttestedNodeObject, read_attested_node
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.decode import Source
+from signer.kinds.endorsement_key import (
+    ENDORSEMENT_KEYS,
+    EndorsementKeyObject,
+    read_endorsement_key,
+)
+from signer.kinds.resources import CAPI, Resource
 from signer.kube.discovery import find_resource, served_resources
-from signer.kube.resources import Resource
 from signer.kube.transport.client import Response
 from signer.kube.unreadable import Unreadable, describe_unreadable
-from signer.model import AttestedNodeObject, ClusterKey, EndorsementKeyObject
 from signer.operator_cli.errors import Rejected
 from signer.operator_cli.management.api import ManagementApi
 

@@ -14,12 +14,13 @@ from datetime import datetime
 
 from common.errors import AttestationError
 from common.names import CHALLENGE_ANNOTATION, PENDING_REASON_ANNOTATION
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.csr import Csr
+from signer.kinds.decode import Source
+from signer.kinds.resources import CSRS
 from signer.kube.csrs import read_pending_csr
-from signer.kube.decode import Source
 from signer.kube.pages import list_objects
-from signer.kube.resources import CSRS
 from signer.kube.transport.client import ApiClient
-from signer.model import ClusterKey, Csr
 from signer.operator_cli.management.snapshot import Snapshot
 from signer.verify.attestation.endorsement_key import verify_endorsement_key
 from signer.verify.requests.parse import ParsedKubeletServing, ParsedOffer, parse_request

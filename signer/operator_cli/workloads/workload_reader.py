@@ -22,9 +22,10 @@ from common.printed_command import printed_command
 from signer.clusters.kubeconfig_secret import find_kubeconfig_secret, read_connection
 from signer.errors import KubeconfigRefused
 from signer.inventory.cluster_api.cluster import ClusterObject
-from signer.kube.decode import Source, decode, object_key
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.decode import Source, decode, object_key
+from signer.kinds.resources import SECRETS, Resource
 from signer.kube.pages import list_objects
-from signer.kube.resources import SECRETS, Resource
 from signer.kube.secrets import Secret, read_secret
 from signer.kube.transport.client import (
     MAX_WORKLOAD_PAGE,
@@ -34,7 +35,6 @@ from signer.kube.transport.client import (
 )
 from signer.kube.transport.kubeconfig import Connection
 from signer.kube.unreadable import Unreadable
-from signer.model import ClusterKey
 from signer.operator_cli.errors import CommandError, ServerUnavailable
 from signer.operator_cli.management.api import FIELD_MANAGER, ManagementApi
 from signer.operator_cli.session import Session

@@ -13,7 +13,8 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from common.formats.strict_json import format_time
-from signer.model import ClusterKey, MeasuredValues
+from signer.kinds.attested_node import MeasuredValues
+from signer.kinds.cluster import ClusterKey
 from signer.policy.policy import EVENT_LOG_LISTS, Policy
 
 _USES: Final = {

@@ -14,9 +14,10 @@ import yaml
 
 from common.names import API_GROUP, API_VERSION
 from signer.errors import ProblemsError
-from signer.model import ClusterKey
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.policy import POLICY_KIND
 from signer.policy.load import PolicyFileInvalid, load_policies
-from signer.policy.policy import EVENT_LOG_LISTS, POLICY_KIND
+from signer.policy.policy import EVENT_LOG_LISTS
 
 _ISSUED: Final = ("verdict", "issued")
 """Event and outcome of the lines that count."""

@@ -1,6 +1,6 @@
 """What a claim keeps of a boot, so that an operator can review and accept it."""
 
-from signer.model import MeasuredValues
+from signer.kinds.attested_node import MeasuredValues
 from signer.policy.policy import MACHINE_PCR, MACHINE_PCR_BANK, PcrMode, Policy
 from signer.verify.attestation.measured_boot import MeasuredBoot
 from signer.verify.attestation.quoted_pcrs import Pcrs

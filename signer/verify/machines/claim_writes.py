@@ -18,17 +18,12 @@ from signer.errors import (
     EndorsementKeyInUse,
     RequesterCredentialUnknown,
 )
-from signer.model import (
-    AttestedNodeObject,
-    ClaimStore,
-    ClusterKey,
-    EndorsementKeyObject,
-    Inventory,
-    KeyHolder,
-    MachineState,
-    TrustBasis,
-)
+from signer.kinds.attested_node import AttestedNodeObject
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.endorsement_key import EndorsementKeyObject, KeyHolder, TrustBasis
+from signer.kinds.machine import MachineState
 from signer.policy.policy import NameReuse, Policy, UnknownCredential
+from signer.seams import ClaimStore, Inventory
 from signer.verify.machines.claims import (
     is_complete_claim,
     is_replaced_by,

@@ -14,15 +14,11 @@ from signer.errors import (
     NodeNameInUse,
     NodeNameReserved,
 )
-from signer.model import (
-    AttestedNodeObject,
-    ClusterKey,
-    EndorsementKeyObject,
-    Inventory,
-    KeyHolder,
-    Machine,
-    MachineState,
-)
+from signer.kinds.attested_node import AttestedNodeObject
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.endorsement_key import EndorsementKeyObject, KeyHolder
+from signer.kinds.machine import Machine, MachineState
+from signer.seams import Inventory
 
 
 def is_complete_claim(key: EndorsementKeyObject | None, node: AttestedNodeObject | None) -> bool:

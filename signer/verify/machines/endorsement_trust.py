@@ -24,7 +24,9 @@ from signer.errors import (
     EndorsementKeyRegistrationInvalid,
     OperatorActionRequired,
 )
-from signer.model import Inventory, Machine, PlatformAnswer, TrustBasis
+from signer.kinds.endorsement_key import TrustBasis
+from signer.kinds.machine import Machine
+from signer.seams import Inventory, PlatformAnswer
 from signer.verify.attestation.attestation_key import AttestationKey
 from signer.verify.attestation.endorsement_key import EndorsementKey
 from signer.verify.attestation.quoted_pcrs import Pcrs

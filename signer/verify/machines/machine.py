@@ -22,8 +22,12 @@ from signer.errors import (
     NodeRefMismatch,
 )
 from signer.host_names import fold_case
-from signer.model import AttestedNodeObject, Cluster, Inventory, Machine, TrustBasis
+from signer.kinds.attested_node import AttestedNodeObject
+from signer.kinds.cluster import Cluster
+from signer.kinds.endorsement_key import TrustBasis
+from signer.kinds.machine import Machine
 from signer.policy.policy import FirstJoinRules, Policy
+from signer.seams import Inventory
 from signer.verify.context import VerificationContext
 from signer.verify.machines.claims import is_claim_of, is_claim_of_former, is_complete_claim
 from signer.verify.machines.registered_keys import registered_keys

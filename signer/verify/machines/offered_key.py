@@ -8,7 +8,9 @@ docs/decisions/0033-unknown-tpms-as-requests.md.
 from typing import Final
 
 from common.errors import AttestationError
-from signer.model import Csr, Machine, OfferedKey, TpmIdentity
+from signer.kinds.csr import Csr
+from signer.kinds.key_request import OfferedKey, TpmIdentity
+from signer.kinds.machine import Machine
 from signer.verify.attestation.endorsement_key import EndorsementKey
 from signer.verify.context import VerificationContext
 from signer.verify.requests.parse import ParsedOffer

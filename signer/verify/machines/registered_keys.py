@@ -2,7 +2,9 @@
 
 from typing import Protocol
 
-from signer.model import Inventory, Machine, Registration
+from signer.kinds.endorsement_key import Registration
+from signer.kinds.machine import Machine
+from signer.seams import Inventory
 
 
 class NamedMachine(Protocol):

@@ -23,7 +23,9 @@ from signer.errors import (
     SubjectAltNameNotAllowed,
 )
 from signer.host_names import HostName, as_address, canonical_name, fold_case, normalize
-from signer.model import Cluster, Inventory, Machine
+from signer.kinds.cluster import Cluster
+from signer.kinds.machine import Machine
+from signer.seams import Inventory
 
 _METADATA_ADDRESSES: Final = frozenset(
     map(

@@ -11,7 +11,7 @@ from typing import Final
 
 from common.names import NODE_USER_PREFIX
 from signer.errors import AccessNotAllowed
-from signer.model import Csr
+from signer.kinds.csr import Csr
 from signer.verify.requests.recognize import CsrKind
 
 _FIRST: Final = "nodeclient"

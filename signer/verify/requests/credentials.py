@@ -8,7 +8,9 @@ denial, and agreement proves nothing on its own. Source: docs/protocol.md sectio
 from typing import Final
 
 from signer.errors import RequesterCredentialUnknown
-from signer.model import AttestedNodeObject, ClaimStore, Csr, Inventory
+from signer.kinds.attested_node import AttestedNodeObject
+from signer.kinds.csr import Csr
+from signer.seams import ClaimStore, Inventory
 from signer.verify.requests.request import NodeRequester, Requester
 
 MAX_CREDENTIAL_IDS: Final = 8

@@ -15,7 +15,7 @@ from common.names import PEM_DATA
 from common.requests.csr import decode_plain_request, decode_request
 from common.requests.pkcs10 import Pkcs10, parse_pkcs10
 from signer.errors import ProviderIDMissing, RequestKeyWeak
-from signer.model import Csr
+from signer.kinds.csr import Csr
 from signer.verify.requests.recognize import CsrKind
 from signer.verify.weak_keys import WeakKey, reject_weak_key
 

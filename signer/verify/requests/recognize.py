@@ -16,7 +16,8 @@ from signer.errors import (
     NotOurSigner,
     ServingOnly,
 )
-from signer.model import Cluster, Csr
+from signer.kinds.cluster import Cluster
+from signer.kinds.csr import Csr
 from signer.policy.policy import (
     Approval,
     AutoApproveBindings,

@@ -5,7 +5,9 @@ part of any endorsement key. So a refusal counts for a node only if one of two f
 """
 
 from common.names import CLIENT_SIGNER, NODE_USER_PREFIX, NODES_GROUP
-from signer.model import AttestedNodeObject, Csr, Inventory
+from signer.kinds.attested_node import AttestedNodeObject
+from signer.kinds.csr import Csr
+from signer.seams import Inventory
 
 
 def find_refused_node(

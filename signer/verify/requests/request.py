@@ -18,7 +18,7 @@ from common.names import (
     VERSION,
 )
 from signer.errors import RequesterNameMismatch, RequesterNotAllowed, UsagesNotAllowed
-from signer.model import Csr
+from signer.kinds.csr import Csr
 from signer.policy.policy import Policy
 from signer.verify.requests.recognize import CsrKind
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from signer.model import TpmIdentity
+from signer.kinds.key_request import TpmIdentity
 from signer.verify.x509.fields import CertificateFields
 from signer.verify.x509.lenient_der import CertificateMalformed, children, oid, single_element
 

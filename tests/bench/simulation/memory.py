@@ -14,9 +14,9 @@ from signer.inventory.cluster_api.references import (
     read_bootstrap,
     read_infrastructure,
 )
-from signer.inventory.custom_resources.claim_objects import encode_attested_node, read_attested_node
+from signer.kinds.attested_node import encode_attested_node, read_attested_node
+from signer.kinds.node import Node
 from signer.kube.watches.cache import Cache
-from signer.model import Node
 from tests.bench.claims import numbered_node
 from tests.builders import kube_objects
 

@@ -141,7 +141,7 @@ import authenticator, common
 for package in (authenticator, common):
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         importlib.import_module(module.name)
-import authenticator.tpm.esapi
+import authenticator.tpm.open_tpm
 ctypes.CDLL("libtss2-tcti-device.so.0")
 """
 

@@ -8,7 +8,7 @@ import pytest
 
 DECODING = """
 import json, sys, threading, msgspec
-from signer.kube.decode import AnyObject, decode
+from signer.kinds.decode import AnyObject, decode
 from signer.stacks import enlarge_stacks
 
 def attempt(step, text):

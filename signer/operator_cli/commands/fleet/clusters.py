@@ -7,8 +7,8 @@ from typing import Final
 from common.names import CLIENT_SIGNER
 from signer.inventory.cluster_api.cluster import ClusterObject
 from signer.inventory.custom_resources.policy_object import SERVED
-from signer.inventory.kinds import CAPI
-from signer.model import ClusterKey
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.resources import CAPI
 from signer.operator_cli.checks.signer_checks import read_signer, warn_of_signer
 from signer.operator_cli.commands.fleet.nodes import ATTESTED, node_state
 from signer.operator_cli.errors import EXIT_OK

@@ -7,12 +7,14 @@ from common.names import API_GROUP
 from signer.claims.node_problem import NodeProblem, find_problem
 from signer.errors import ClaimsOutOfDate
 from signer.inventory.cluster_api.machine_object import MachineObject, PoolObject
-from signer.inventory.kinds import CAPI
-from signer.model import AttestedNodeObject, ClusterKey, WentBack, attested_node_name
+from signer.kinds.attested_node import AttestedNodeObject, attested_node_name
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.resources import CAPI
 from signer.operator_cli.errors import EXIT_OK
 from signer.operator_cli.management.snapshot import Snapshot
 from signer.operator_cli.output import SHORT_KEY, Column, Document, age, field, time_text
 from signer.operator_cli.session import Session
+from signer.seams import WentBack
 from signer.verify.machines.claims import is_complete_claim
 
 ATTESTED = "Attested"

@@ -13,7 +13,8 @@ from signer import errors
 from signer.errors import EndorsementKeyNotRegistered
 from signer.inventory.custom_resources.policy_object import SERVED
 from signer.inventory.unreadable_kinds import CLUSTER_MESSAGE, REASON
-from signer.model import AttestedNodeObject, ClusterKey
+from signer.kinds.attested_node import AttestedNodeObject
+from signer.kinds.cluster import ClusterKey
 from signer.operator_cli.checks.findings import FindingResult
 from signer.operator_cli.checks.signer_checks import (
     NOT_WRITTEN,

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Final
 
-from signer.model import EndorsementKeyObject
+from signer.kinds.endorsement_key import EndorsementKeyObject
 from signer.operator_cli.checks.signer_checks import read_signer, warn_of_signer
 from signer.operator_cli.commands.fleet.nodes import node_state
 from signer.operator_cli.errors import EXIT_OK

@@ -1,7 +1,7 @@
 """`approve`: registers the TPM that was offered for a Machine, so that its node can join."""
 
-from signer.inventory.custom_resources.claim_objects import read_endorsement_key
-from signer.model import EndorsementKeyObject, EndorsementKeyRequest, OfferedKey
+from signer.kinds.endorsement_key import EndorsementKeyObject, read_endorsement_key
+from signer.kinds.key_request import EndorsementKeyRequest, OfferedKey
 from signer.operator_cli.commands.key_changes.register import register
 from signer.operator_cli.errors import EXIT_OK, InputInvalid, Rejected
 from signer.operator_cli.keys.endorsement_key_objects import (

@@ -4,8 +4,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from common.node_identity import MAX_TERM
-from signer.inventory.custom_resources.claim_objects import read_endorsement_key
-from signer.kube.decode import Json
+from signer.kinds.decode import Json
+from signer.kinds.endorsement_key import read_endorsement_key
 from signer.operator_cli.errors import EXIT_OK, InputInvalid
 from signer.operator_cli.keys.ended_credentials import (
     await_end_of_credentials,

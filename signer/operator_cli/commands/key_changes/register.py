@@ -6,11 +6,10 @@ from itertools import chain
 from typing import Final
 
 from common.errors import AttestationError
-from signer.inventory.custom_resources.claim_objects import read_endorsement_key
-from signer.inventory.kinds import CLUSTER, ENDORSEMENT_KEYS, MACHINE
-from signer.kube.decode import Json
+from signer.kinds.decode import Json
+from signer.kinds.endorsement_key import ENDORSEMENT_KEYS, read_endorsement_key
+from signer.kinds.resources import CLUSTER, MACHINE, Kind
 from signer.kube.discovery import find_resource
-from signer.kube.resources import Kind
 from signer.kube.unreadable import Unreadable
 from signer.operator_cli.errors import EXIT_OK, CommandError, InputInvalid, Rejected
 from signer.operator_cli.keys.endorsement_key_objects import (

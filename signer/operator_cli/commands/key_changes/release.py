@@ -1,6 +1,6 @@
 """`release`: lets another Machine use a TPM although the old Machine object still exists."""
 
-from signer.kube.decode import Json
+from signer.kinds.decode import Json
 from signer.operator_cli.errors import EXIT_OK, InputInvalid, Rejected
 from signer.operator_cli.keys.endorsement_key_objects import (
     KeyBody,

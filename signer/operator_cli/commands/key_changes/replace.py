@@ -5,8 +5,8 @@ it, which frees the name of the node. In the other order, another key could clai
 the two writes (docs/operate/endorsement-keys.md).
 """
 
-from signer.kube.decode import Json
-from signer.model import ClusterKey
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.decode import Json
 from signer.operator_cli.commands.key_changes.ban import ban_fields
 from signer.operator_cli.commands.key_changes.register import register
 from signer.operator_cli.errors import EXIT_OK, InputInvalid, Rejected

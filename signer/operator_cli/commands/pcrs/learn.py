@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from common.formats.yaml_text import to_yaml
-from signer.inventory.kinds import POLICIES
-from signer.kube.decode import read_as
-from signer.model import ClusterKey
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.decode import read_as
+from signer.kinds.policy import POLICIES
 from signer.operator_cli.errors import EXIT_OK, InputInvalid, Rejected
 from signer.operator_cli.session import Session
 from signer.policy.changes.extend import extend_spec

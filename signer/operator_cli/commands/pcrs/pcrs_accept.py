@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from common.formats.strict_json import format_time
-from signer.inventory.kinds import POLICIES
+from signer.kinds.policy import POLICIES
 from signer.kube.transport.client import MAY_HAVE_CHANGED
 from signer.operator_cli.commands.pcrs.pcrs_review import (
     ACCEPT,

@@ -14,7 +14,7 @@ from typing import Any, Final
 from common.formats.strict_json import format_time
 from common.names import IMPORTED_PCRS_ANNOTATION
 from signer.inventory.custom_resources.policy_object import read_policy
-from signer.inventory.kinds import POLICIES
+from signer.kinds.policy import POLICIES
 from signer.operator_cli.commands.pcrs.pcrs_accept import write_policy
 from signer.operator_cli.errors import EXIT_OK, InputInvalid, Rejected
 from signer.operator_cli.keys.key_input import read_bytes, read_text

@@ -11,8 +11,8 @@ from typing import Any, Final
 from common.errors import Waiting
 from common.printed_command import printed_command
 from signer.inventory.custom_resources.policy_object import read_policy
-from signer.inventory.kinds import POLICIES
-from signer.model import AttestedNodeObject
+from signer.kinds.attested_node import AttestedNodeObject
+from signer.kinds.policy import POLICIES
 from signer.operator_cli.commands.fleet.nodes import has_complete_claim
 from signer.operator_cli.errors import EXIT_NEGATIVE, EXIT_OK, Rejected
 from signer.operator_cli.management.snapshot import Snapshot

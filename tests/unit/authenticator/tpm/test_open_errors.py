@@ -9,7 +9,7 @@ import pytest
 
 from authenticator import errors
 from authenticator.model import Deadline
-from authenticator.tpm import esapi
+from authenticator.tpm.open_tpm import open_tpm
 from common.errors import AttestationError
 from tests.fakes.clock import FakeClock
 from tests.unit.authenticator.tpm.conftest import MovedTime
@@ -40,7 +40,7 @@ def fail_to_open(
 def test_missing_tpm_is_an_error_with_its_remedy(
     tcti: str, leaf: type[AttestationError], step: str
 ) -> None:
-    with pytest.raises(leaf) as caught, esapi.open_tpm(tcti, deadline=Deadline(FakeClock(), 60.0)):
+    with pytest.raises(leaf) as caught, open_tpm(tcti, deadline=Deadline(FakeClock(), 60.0)):
         pass
     assert step in caught.value.message
     assert "\n" not in caught.value.message
@@ -50,7 +50,7 @@ def test_missing_permission_is_an_error_with_its_remedy(monkeypatch: pytest.Monk
     fail_to_open(monkeypatch, errno.EACCES)
     with (
         pytest.raises(errors.TpmPermissionDenied, match="run as root"),
-        esapi.open_tpm("device:/nonexistent/tpm", deadline=Deadline(FakeClock(), 60.0)),
+        open_tpm("device:/nonexistent/tpm", deadline=Deadline(FakeClock(), 60.0)),
     ):
         pass
 
@@ -61,7 +61,7 @@ def test_device_in_use_is_an_error_at_the_deadline(
     fail_to_open(monkeypatch, errno.EBUSY, took=lambda: moved.sleep(20))
     with (
         pytest.raises(errors.TpmBusy, match="/dev/tpmrm0"),
-        esapi.open_tpm("device:/nonexistent/tpm", deadline=Deadline(FakeClock(), 60.0)),
+        open_tpm("device:/nonexistent/tpm", deadline=Deadline(FakeClock(), 60.0)),
     ):
         pass
     assert moved.now >= 60
@@ -72,7 +72,7 @@ def test_file_that_is_not_a_tpm_is_an_error(tmp_path: Path) -> None:
     file.write_bytes(b"")
     with (
         pytest.raises(errors.TpmUnavailable, match="is not a TPM"),
-        esapi.open_tpm(f"device:{file}", deadline=Deadline(FakeClock(), 60.0)),
+        open_tpm(f"device:{file}", deadline=Deadline(FakeClock(), 60.0)),
     ):
         pass
 
@@ -80,8 +80,6 @@ def test_file_that_is_not_a_tpm_is_an_error(tmp_path: Path) -> None:
 def test_password_longer_than_an_auth_value_is_an_error() -> None:
     with (
         pytest.raises(errors.TpmConfigurationInvalid, match="64 bytes"),
-        esapi.open_tpm(
-            "nonsense:x", endorsement_auth=b"x" * 65, deadline=Deadline(FakeClock(), 60.0)
-        ),
+        open_tpm("nonsense:x", endorsement_auth=b"x" * 65, deadline=Deadline(FakeClock(), 60.0)),
     ):
         pass

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from signer.claims.marker import Marker, Newest, next_marker
-from signer.model import WentBack
+from signer.seams import WentBack
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -15,13 +15,11 @@ from signer.fairness.memory_budget import Budgets
 from signer.inventory.cluster_api.cluster import read_cluster
 from signer.inventory.cluster_api.machine_object import MachineObject, read_machine, read_pool
 from signer.inventory.cluster_api.references import Reference, read_infrastructure
-from signer.inventory.custom_resources.claim_objects import (
-    read_endorsement_key,
-)
-from signer.inventory.kinds import ATTESTED_NODES
+from signer.kinds.attested_node import ATTESTED_NODES, AttestedNodeObject, attested_node_name
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.endorsement_key import read_endorsement_key
 from signer.kube.watches.watch import ResourceSpec
 from signer.kube.watches.watch_threads import Watch, WatchThreads
-from signer.model import AttestedNodeObject, ClusterKey, attested_node_name
 from tests.builders import kube_objects
 from tests.builders.kube_objects import DIGEST, HOME, PROVIDER_ID
 from tests.builders.stored_claims import NODE as STORED

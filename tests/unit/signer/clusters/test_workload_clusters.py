@@ -17,10 +17,10 @@ from signer.clusters.workload_cluster import WorkloadCluster
 from signer.clusters.workload_clusters import WorkloadClusters
 from signer.fairness.memory_budget import Budgets
 from signer.inventory.cluster_api.cluster import CLIENT_SIGNER_ANNOTATION, read_cluster
+from signer.kinds.cluster import ClusterKey
 from signer.kube.secrets import SecretClient
 from signer.kube.transport.kubeconfig import Connection, parse_kubeconfig
 from signer.kube.watches.watch_threads import Watch
-from signer.model import ClusterKey
 from tests.builders import kube_objects
 from tests.builders.kube_objects import HOME, INSECURE_CLIENT_SIGNER
 from tests.fakes.cluster import FakeCluster

@@ -11,7 +11,7 @@ from common.names import CHALLENGE_ANNOTATION
 from signer.controller.recording_writer import RecordingCsrWriter
 from signer.errors import CsrChanged
 from signer.fairness.circuit_breaker import SLOW_SECONDS
-from signer.model import Csr
+from signer.kinds.csr import Csr
 from tests.builders.scenario import NOW, Scenario
 from tests.fakes.csrs import FakeCsrs
 

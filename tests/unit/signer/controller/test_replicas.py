@@ -17,9 +17,9 @@ from signer.controller.replicas import Replica, Replicas, serving_replica
 from signer.inventory.replica_records.replica_leases import (
     LEASE_SECONDS,
 )
+from signer.kinds.cluster import ClusterKey
 from signer.kube.leases import LeaseClient
 from signer.kube.transport.client import Request
-from signer.model import ClusterKey
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.cluster_clients import FakeClient
 

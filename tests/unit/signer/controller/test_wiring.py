@@ -24,9 +24,10 @@ from signer.controller.steps import Steps
 from signer.controller.threads import MAX_SILENCE_SECONDS
 from signer.controller.wiring import ControllerParts
 from signer.errors import AuthorityShared, EndedCertificatesNotListed
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.node import Node
 from signer.kube.watches import cache
 from signer.logs import LogWriter
-from signer.model import ClusterKey, Node
 from signer.policy.policy import NodeLabels, Policy
 from tests.builders.kube_objects import HOME
 from tests.builders.workload import config_with, unconnected_workload

@@ -19,7 +19,8 @@ from signer.controller.threads import MAX_SECONDS
 from signer.controller.workers import CsrWorkers, OwnWrites, connect_caches
 from signer.fairness.cpu_budget import BURST, SHARE, CpuBudget, CpuShare
 from signer.inventory.node_labels import ATTESTED
-from signer.model import Csr, Node
+from signer.kinds.csr import Csr
+from signer.kinds.node import Node
 from tests.builders.kube_objects import HOME
 from tests.builders.reconciler import authority
 from tests.builders.scenario import Scenario, signed

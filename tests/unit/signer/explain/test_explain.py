@@ -18,9 +18,10 @@ from common.requests.binding import sha256
 from signer.explain.command import explain
 from signer.explain.manifests import FilesInvalid
 from signer.explain.report import EXIT_ALLOWED, EXIT_UNDECIDED
-from signer.model import ChallengeKeys, Csr, Node
+from signer.kinds.csr import Csr
+from signer.kinds.node import Node
 from signer.policy.policy import PcrRules, Policy, PolicyMode
-from signer.settings.arguments import parse_arguments
+from signer.seams import ChallengeKeys
 from signer.verify.checks import (
     ANSWER_ORDER,
     BUILTIN_ORDER,
@@ -649,8 +650,3 @@ def test_a_bug_ends_with_undecided(directory: Directory, monkeypatch: pytest.Mon
     result = run(monkeypatch, *arguments(directory.files([directory.scenario.offer_csr()])))
     assert (result.status, result.stdout) == (3, "")
     assert "ZeroDivisionError" in result.stderr
-
-
-def test_former_name_of_the_command_is_an_alias(directory: Directory) -> None:
-    words = arguments(directory.files([directory.scenario.answer_csr()]))
-    assert parse_arguments(["verify", *words[1:]]).command == parse_arguments(words).command

@@ -13,11 +13,11 @@ import pytest
 from common.names import CHALLENGE_ANNOTATION, CLIENT_SIGNER
 from signer.fairness.memory_budget import MemoryBudget
 from signer.inventory.caches import read_node
+from signer.kinds.csr import Csr
+from signer.kinds.decode import Source, read_as
 from signer.kube.csrs import read_csr, read_pending_csr
-from signer.kube.decode import Source, read_as
 from signer.kube.pages import Page
 from signer.kube.watches.cache import Cache
-from signer.model import Csr
 
 PER_TENANT, TOTAL, RESERVED = 100, 250, 10
 

@@ -7,7 +7,7 @@ import pytest
 
 from signer.insecure import cli
 from signer.insecure.cli import build_parser
-from signer.model import ClusterKey
+from signer.kinds.cluster import ClusterKey
 
 
 def test_clusters_are_listed_and_certificates_last_a_year() -> None:

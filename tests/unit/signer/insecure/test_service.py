@@ -14,8 +14,8 @@ from signer.insecure import service
 from signer.insecure.management import RECORD_ANNOTATION
 from signer.insecure.service import InsecureSigner, Settings
 from signer.insecure.verify import INSECURE_SIGNER, KUBEADM_GROUP
+from signer.kinds.cluster import ClusterKey
 from signer.kube.transport.client import Request
-from signer.model import ClusterKey
 from tests.builders import kube_objects
 from tests.builders.scenario import NOW
 from tests.fakes.cluster import FakeCluster

@@ -30,7 +30,8 @@ from signer.insecure.verify import (
     parse_first_request,
     verify_first_machine,
 )
-from signer.model import Address, Csr
+from signer.kinds.csr import Csr
+from signer.kinds.machine import Address
 from tests.builders.scenario import (
     CLUSTER,
     NODE,

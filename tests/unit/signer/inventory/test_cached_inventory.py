@@ -26,13 +26,17 @@ from signer.inventory.cluster_api.references import (
     read_bootstrap,
     read_infrastructure,
 )
-from signer.inventory.custom_resources.claim_objects import read_attested_node, read_endorsement_key
+from signer.kinds.attested_node import read_attested_node
+from signer.kinds.cluster import Cluster, ClusterKey
+from signer.kinds.endorsement_key import read_endorsement_key
+from signer.kinds.machine import Address, Machine
+from signer.kinds.node import Node
 from signer.kube.transport.client import ApiClient
 from signer.kube.transport.kubeconfig import Connection
 from signer.kube.unreadable import Unreadable
 from signer.kube.watches.cache import Cache
 from signer.kube.watches.watch_threads import Watch
-from signer.model import Address, Cluster, ClusterKey, Inventory, Machine, Node
+from signer.seams import Inventory
 from tests.builders import kube_objects
 from tests.builders.endorsement_keys import registration
 from tests.builders.kube_objects import DIGEST, HOME, PROVIDER_ID

@@ -7,7 +7,7 @@ import pytest
 from signer.claims.ended_entry import EndedEntry
 from signer.errors import ClaimConflict, EndedCertificatesNotListed
 from signer.inventory.ended_certificates import POLICY_NAMES, EndedCertificatesClient
-from signer.kube.resources import ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS
+from signer.kinds.resources import ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS
 from signer.kube.transport.client import Request
 from tests.builders.scenario import NOW
 from tests.fakes.cluster import FakeCluster
@@ -61,6 +61,24 @@ def test_entry_that_is_there_costs_no_write() -> None:
     written = len(cluster.writes)
     listing(cluster, **{"node-1": BAN, "node-2": None})
     assert len(cluster.writes) == written
+
+
+def test_list_that_did_not_exist_is_read_again_after_ten_seconds() -> None:
+    cluster, clock = FakeCluster(), [0.0]
+    reader = EndedCertificatesClient(FakeClient(cluster), monotonic=lambda: clock[0])
+    assert reader.entry("node-1") is None
+    listing(cluster, **{"node-1": BAN})
+    clock[0] = 9.9
+    assert reader.entry("node-1") is None
+    clock[0] = 10.0
+    assert reader.entry("node-1") == BAN
+
+
+def test_list_that_the_client_wrote_is_read_at_once() -> None:
+    reader = client(FakeCluster())
+    assert reader.entry("node-1") is None
+    reader.change(lambda _: {"node-1": BAN})
+    assert reader.entry("node-1") == BAN
 
 
 def test_text_that_no_signer_wrote_is_no_entry() -> None:

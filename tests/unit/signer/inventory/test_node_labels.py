@@ -9,8 +9,8 @@ import pytest
 from common.errors import ApiServerUnavailable
 from signer.inventory.caches import read_node
 from signer.inventory.node_labels import ATTESTED, BOOT_STATE, POLICY, TRUST_BASIS, NodeLabelClient
-from signer.kube.decode import MAX_TEXT
-from signer.model import Node
+from signer.kinds.decode import MAX_TEXT
+from signer.kinds.node import Node
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.cluster_clients import FakeClient
 

@@ -8,8 +8,8 @@ import pytest
 from common.errors import ApiServerUnavailable
 from signer.inventory.caches import read_node
 from signer.inventory.node_taints import EFFECT, KEY, NodeTaintClient
+from signer.kinds.node import Node
 from signer.kube.transport.client import Request
-from signer.model import Node
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.cluster_clients import FakeClient
 

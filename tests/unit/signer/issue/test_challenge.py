@@ -13,8 +13,9 @@ import pytest
 from common.challenge import decode_challenge, encode_challenge
 from common.requests.binding import challenge_key_id, encode_fields, sha256
 from signer.issue.challenge import ChallengeState, challenge_state, make_challenge
-from signer.model import ChallengeKeys, Csr
+from signer.kinds.csr import Csr
 from signer.policy.policy import EventLogRules, PcrRules, PcrSignatureRules
+from signer.seams import ChallengeKeys
 from tests.builders.scenario import Scenario
 
 RULES = EventLogRules(

@@ -13,9 +13,9 @@ import pytest
 
 from common.errors import ApiServerUnavailable
 from common.names import BUILTIN_SERVING_SIGNER, CHALLENGE_ANNOTATION, CLIENT_SIGNER, SERVING_SIGNER
+from signer.kinds.csr import Condition, Csr
 from signer.kube.csrs import CsrClient, read_csr, read_pending_csr
 from signer.kube.transport.client import MAX_WORKLOAD_RESPONSE, Request
-from signer.model import Condition, Csr
 from tests.fakes.cluster import Answer, FakeCluster
 from tests.fakes.cluster_clients import FakeClient
 

@@ -11,9 +11,9 @@ import pytest
 
 from common.errors import ApiServerUnavailable
 from signer.fairness.memory_budget import HeldBytes, MemoryBudget, MemoryShare
-from signer.kube.decode import object_key
+from signer.kinds.decode import object_key
+from signer.kinds.resources import NODES
 from signer.kube.pages import list_objects, list_pages
-from signer.kube.resources import NODES
 from signer.kube.transport.client import (
     MAX_WORKLOAD_PAGE,
     MAX_WORKLOAD_RESPONSE,

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from common.errors import ApiServerUnavailable
-from signer.kube.decode import AnyObject, Source, decode, object_key
+from signer.kinds.decode import AnyObject, Source, decode, object_key
+from signer.kinds.resources import NODES
 from signer.kube.pages import list_objects, read_page
-from signer.kube.resources import NODES
 from signer.kube.unreadable import Unreadable
 from signer.kube.watches.watch_event import read_event
 from tests.builders.unreadable import STORED_LEVELS, with_free_json, with_managed_fields

@@ -27,7 +27,7 @@ def test_every_command_has_a_module(name: str) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["re"], ["register", "replace", "release", "rejoin-kubeconfig", ":4"]),
+        (["re"], ["register", "replace", "release", ":4"]),
         (["ban", "--re"], ["--reason", ":4"]),
         (["nodes", "-o", ""], ["table", "wide", "json", "yaml", "name", ":4"]),
         (["policy", "c"], ["check", ":4"]),
@@ -145,19 +145,6 @@ def test_watch_that_never_read_anything_ends(
     monkeypatch.setattr(sys, "argv", ["kubectl-attestation", "clusters", "--watch"])
     assert cli.main() == 3
     assert capsys.readouterr().err == "kubectl-attestation: no answer\n"
-
-
-@pytest.mark.parametrize(
-    ("typed", "command"),
-    [
-        ("doctor", "doctor"),
-        ("check", "doctor"),
-        ("rejoin-kubeconfig team-a/c1", "rejoin-kubeconfig"),
-        ("entry-credential team-a/c1", "rejoin-kubeconfig"),
-    ],
-)
-def test_former_names_of_commands_are_aliases(typed: str, command: str) -> None:
-    assert command_parser.parse_arguments(typed.split()).command == command
 
 
 def test_mistyped_command_is_named(capsys: pytest.CaptureFixture[str]) -> None:

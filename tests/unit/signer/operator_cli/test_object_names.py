@@ -9,8 +9,9 @@ from threading import Event
 
 import pytest
 
-from signer.inventory.kinds import ATTESTED_NODES, KEY_REQUESTS
-from signer.model import ClusterKey
+from signer.kinds.attested_node import ATTESTED_NODES
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.key_request import KEY_REQUESTS
 from signer.operator_cli import object_names
 from signer.operator_cli.errors import ServerUnavailable
 from tests.fakes.cluster_clients import management_api

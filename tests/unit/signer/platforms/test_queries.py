@@ -20,7 +20,6 @@ from signer.errors import (
     PlatformUnavailable,
 )
 from signer.fairness.task_pool import TaskPool
-from signer.model import PlatformAnswer
 from signer.platforms import queries
 from signer.platforms.platform import Platform
 from signer.platforms.queries import (
@@ -34,6 +33,7 @@ from signer.platforms.queries import (
     PlatformQueries,
 )
 from signer.policy.policy import PlatformRules
+from signer.seams import PlatformAnswer
 from signer.verify.platform_keys import PlatformSource
 from tests.fakes.platforms import RULES, FakePlatforms
 

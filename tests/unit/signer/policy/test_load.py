@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from common.public_keys import require_supported_key
 from signer.errors import PolicyConflict, PolicyInvalid, PolicyMissing
-from signer.model import ClusterKey
+from signer.kinds.cluster import ClusterKey
 from signer.policy.load import PolicyFileInvalid, load_policies, load_spec
 from signer.policy.policy import (
     AccessReview,

@@ -5,7 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from signer.model import AttestedNodeObject, BootState, MeasuredValues, TrustBasis
+from signer.kinds.attested_node import AttestedNodeObject, BootState, MeasuredValues
+from signer.kinds.endorsement_key import TrustBasis
 from signer.policy.policy import PcrMode, PcrSignatureRules, Policy
 from signer.verify.attestation.measured_values import describe_boot
 from signer.verify.claimed_answer import make_claims

@@ -13,9 +13,10 @@ from signer.inventory.caches import WorkloadCaches
 from signer.inventory.cluster_api.cluster import ClusterCondition, read_cluster
 from signer.inventory.cluster_api.cluster_status import ClusterStatusClient
 from signer.inventory.replica_records.opt_in_leases import OptIns
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.node import Node
 from signer.kube.leases import LeaseClient
 from signer.kube.unreadable import Unreadable
-from signer.model import ClusterKey, Node
 from signer.policy.policy import Approval, AutoApproveBindings, Policy, PolicyMode
 from tests.builders import kube_objects
 from tests.builders.attested_nodes import attested_node

@@ -13,7 +13,7 @@ import pytest
 from common.node_identity import attested_group
 from signer.controller.maintenance.ended_sync import EndedSync, clusters_of_changed_key
 from signer.inventory.ended_certificates import EndedCertificatesClient
-from signer.model import Ban, EndorsementKeyObject, LiftedBan, Release
+from signer.kinds.endorsement_key import Ban, EndorsementKeyObject, LiftedBan, Release
 from tests.builders.endorsement_keys import endorsement_key, key_holder
 from tests.builders.scenario import ABROAD, HOME, NODE, NOW, Scenario, key_name
 from tests.builders.software_tpm import endorsement_key as tpm_key

@@ -15,7 +15,7 @@ from signer.controller.maintenance.housekeeping import (
 )
 from signer.errors import AuthorityShared, AuthorityUnavailable
 from signer.fairness.outbox import Outbox
-from signer.model import ClusterKey
+from signer.kinds.cluster import ClusterKey
 from signer.policy.policy import Approval, AutoApproveBindings, Policy, PolicyMode
 from tests.builders.kube_objects import HOME
 from tests.builders.scenario import NOW, Scenario

@@ -19,9 +19,11 @@ from signer.inventory.cluster_api.references import InfrastructureObject, Refere
 from signer.inventory.replica_records.authority_leases import AuthorityLeases
 from signer.inventory.replica_records.challenge_keys import ChallengeKeyStore
 from signer.inventory.replica_records.opt_in_leases import OptIns
+from signer.kinds.attested_node import AttestedNodeObject
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.endorsement_key import EndorsementKeyObject, LiftedBan, Release
 from signer.kube.leases import LeaseClient
 from signer.kube.unreadable import Unreadable
-from signer.model import AttestedNodeObject, ClusterKey, EndorsementKeyObject, LiftedBan, Release
 from tests.builders import kube_objects
 from tests.builders.attested_nodes import attested_node
 from tests.builders.claims_cluster import ClaimsCluster

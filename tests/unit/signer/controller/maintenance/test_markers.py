@@ -12,7 +12,8 @@ from signer.clusters.management_cluster import ManagementCluster
 from signer.clusters.workload_cluster import WorkloadCluster
 from signer.controller.maintenance.markers import Markers
 from signer.inventory.marker_client import MarkerClient
-from signer.model import ClusterKey, WentBack
+from signer.kinds.cluster import ClusterKey
+from signer.seams import WentBack
 from tests.builders.attested_nodes import attested_node
 from tests.fakes.caches import FakeCaches
 from tests.fakes.cluster import FakeCluster

@@ -13,8 +13,10 @@ from signer.controller.maintenance.housekeeping import write_nodes
 from signer.controller.maintenance.node_sync import plan_label_changes
 from signer.fairness.outbox import Outbox
 from signer.inventory.node_labels import ATTESTED, BOOT_STATE, POLICY, TRUST_BASIS, NodeLabelClient
-from signer.kube.resources import NODES
-from signer.model import BootState, Node, Release, TrustBasis
+from signer.kinds.attested_node import BootState
+from signer.kinds.endorsement_key import Release, TrustBasis
+from signer.kinds.node import Node
+from signer.kinds.resources import NODES
 from tests.builders.scenario import HOME, NODE, NOW, PROVIDER_ID, Scenario, key_name
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.cluster_clients import FakeClient

@@ -7,7 +7,9 @@ from datetime import timedelta
 import pytest
 
 from signer.controller.maintenance.node_sync import plan_taint_changes
-from signer.model import Node, Refusal, WentBack
+from signer.kinds.attested_node import Refusal
+from signer.kinds.node import Node
+from signer.seams import WentBack
 from tests.builders.scenario import NODE, NOW, PROVIDER_ID, Scenario
 
 REFUSAL = Refusal(reason="PcrPolicyMismatch", message="m", time=NOW, request="r")

@@ -6,7 +6,7 @@ from threading import Event
 from typing import Any
 
 from signer.controller.maintenance.schedule import WorkloadMaintenance
-from signer.model import ClusterKey
+from signer.kinds.cluster import ClusterKey
 from tests.builders.kube_objects import HOME
 from tests.fakes.late_threads import LateLine
 

@@ -12,8 +12,8 @@ import pytest
 from signer.controller.observability import audit
 from signer.controller.observability.audit import AuditContext
 from signer.errors import NodeOfAnotherMachine, RequesterNotAllowed
+from signer.kinds.attested_node import BootCounters
 from signer.logs import JsonFormatter
-from signer.model import BootCounters
 from signer.verify.attestation.measured_boot import MeasuredBoot
 from tests.builders.scenario import HOME, Scenario
 

@@ -32,7 +32,7 @@ from signer.controller.reports.derived_conditions import NodeCounts
 from signer.errors import NodeOfAnotherMachine
 from signer.fairness.memory_budget import MemoryBudget
 from signer.inventory.custom_resources.policy_object import PolicyObject, read_policy
-from signer.model import ClusterKey
+from signer.kinds.cluster import ClusterKey
 from signer.policy.policy import EndorsementKeyRules, Policy, TrustMode
 from signer.settings.trust_bundles import TrustBundleFiles, load_trust_bundle
 from tests.builders.certificates import NOW, authority, revocation_list

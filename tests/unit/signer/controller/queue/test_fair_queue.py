@@ -11,7 +11,7 @@ import pytest
 from signer.controller.queue.fair_queue import FairQueue, Item
 from signer.controller.workers import MAX_WORKERS_PER_CLUSTER, WORKERS
 from signer.fairness.circuit_breaker import BreakerState, CircuitBreaker
-from signer.model import ClusterKey
+from signer.kinds.cluster import ClusterKey
 from signer.verify.answer import CHALLENGE_MAX_AGE
 
 BLUE = ClusterKey(namespace="n", name="blue")

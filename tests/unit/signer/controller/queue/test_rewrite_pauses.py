@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from signer.controller.queue.rewrite_pauses import RewritePauses
-from signer.model import Csr
+from signer.kinds.csr import Csr
 from tests.builders.scenario import Scenario
 
 CSR = Scenario().offer_csr()

@@ -13,7 +13,7 @@ import pytest
 
 from signer.controller.queue.fair_queue import Item
 from signer.controller.queue.workqueue import DONE, RETRY, Requeue, Result, WorkQueue
-from signer.model import ClusterKey
+from signer.kinds.cluster import ClusterKey
 
 BLUE = ClusterKey(namespace="n", name="blue")
 GREEN = ClusterKey(namespace="n", name="green")

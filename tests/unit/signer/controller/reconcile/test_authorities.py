@@ -9,10 +9,10 @@ from signer.controller.reconcile import authorities as module
 from signer.controller.reconcile.authorities import ClusterAuthorities
 from signer.errors import AuthorityShared, AuthorityUnavailable, PolicyMissing
 from signer.inventory.replica_records.authority_leases import AuthorityLeases
+from signer.kinds.cluster import ClusterKey
 from signer.kube.leases import LeaseClient
 from signer.kube.secrets import SecretClient
 from signer.kube.transport.client import Request
-from signer.model import ClusterKey
 from signer.policy.policy import CertificateRules, Policy
 from tests.builders.kube_objects import secret
 from tests.fakes.cluster import FakeCluster

@@ -11,8 +11,9 @@ from common.names import PENDING_REASON_ANNOTATION
 from common.node_identity import KEY_DIGITS, attested_group
 from signer.claims.ended_entry import EndedEntry
 from signer.inventory.ended_certificates import EndedCertificatesClient
+from signer.kinds.csr import Csr
+from signer.kinds.endorsement_key import LiftedBan, Release
 from signer.kube.transport.client import Request
-from signer.model import Csr, LiftedBan, Release
 from tests.builders.reconciler import ReconcilerFixture
 from tests.builders.renewing_node import KNOWN, alarms, claim_of, of_a_node
 from tests.builders.scenario import HOME, NODE, NOW, key_name

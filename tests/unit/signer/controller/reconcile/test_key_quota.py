@@ -8,7 +8,8 @@ import pytest
 from signer.controller.reconcile import limits
 from signer.controller.reconcile.limits import LimitedClaimStore
 from signer.errors import EndorsementKeyQuotaExceeded
-from signer.model import ClusterKey, EndorsementKeyObject
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.endorsement_key import EndorsementKeyObject
 from tests.builders.endorsement_keys import endorsement_key, key_holder, registration
 from tests.fakes.caches import FakeCaches
 from tests.fakes.cluster import FakeCluster

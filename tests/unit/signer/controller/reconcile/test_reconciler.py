@@ -24,12 +24,7 @@ from signer.controller.observability.metrics import VERDICTS
 from signer.controller.queue.workqueue import DONE, RETRY, Requeue, Result
 from signer.controller.reconcile.limits import MAX_BYTES_OF_NODE
 from signer.controller.reconcile.reconciler import CsrReconciler
-from signer.model import (
-    ChallengeKeys,
-    Condition,
-    Csr,
-    credential_id,
-)
+from signer.kinds.csr import Condition, Csr, credential_id
 from signer.policy.policy import (
     AccessReview,
     Approval,
@@ -42,6 +37,7 @@ from signer.policy.policy import (
     RefusedPolicy,
     UnknownCredential,
 )
+from signer.seams import ChallengeKeys
 from signer.verify.requests.recognize import CsrKind
 from signer.verify.x509.trust_anchors import NO_ANCHORS
 from tests.builders.reconciler import Authorities, Rate, ReconcilerFixture

@@ -7,7 +7,8 @@ from datetime import timedelta
 import pytest
 
 from signer.controller.queue.workqueue import DONE
-from signer.model import MeasuredValues, Refusal, credential_id
+from signer.kinds.attested_node import MeasuredValues, Refusal
+from signer.kinds.csr import credential_id
 from signer.policy.policy import Approval, EventLogRules, PcrMode
 from signer.verify.requests.recognize import CsrKind
 from tests.builders.reconciler import ReconcilerFixture

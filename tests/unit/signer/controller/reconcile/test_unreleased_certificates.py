@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from common.errors import ApiServerUnavailable
 from signer.controller.queue.workqueue import DONE, RETRY, Result
-from signer.model import Condition, Csr, credential_id
+from signer.kinds.csr import Condition, Csr, credential_id
 from tests.builders.reconciler import ReconcilerFixture
 from tests.builders.scenario import HOME, NODE
 

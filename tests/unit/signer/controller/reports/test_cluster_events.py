@@ -24,9 +24,9 @@ from signer.inventory.cluster_api.cluster import (
     read_cluster,
 )
 from signer.inventory.custom_resources.policy_object import PolicyClient, PolicyObject, read_policy
-from signer.inventory.kinds import POLICIES
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.policy import POLICIES
 from signer.kube.events import EventRecorder
-from signer.model import ClusterKey
 from signer.policy.policy import ClusterSelector, Policy, PolicySet, RefusedPolicy
 from tests.builders import kube_objects
 from tests.builders.kube_objects import HOME
@@ -124,6 +124,14 @@ def test_reason_and_next_step_are_reported(case: str) -> None:
     assert report is not None
     assert (report.state, report.message) == (state, message)
     assert not report.served
+
+
+def test_metric_says_that_nothing_is_served_without_any_policy() -> None:
+    report = report_cluster(cluster(), OURS, policies(), None)
+    assert report is not None
+    families = {f.name: f for f in metrics.collect_clusters(lambda: [report])}
+    [sample] = families["node_attestation_cluster_served"].samples
+    assert (sample.labels["reason"], sample.value) == ("PolicyMissing", 0)
 
 
 def test_cluster_without_policy_and_annotation_has_no_report() -> None:

@@ -24,15 +24,10 @@ from signer.inventory.cluster_api.machine_object import (
     read_machine,
 )
 from signer.inventory.cluster_api.machine_status import MachineCondition, MachineStatusClient
-from signer.model import (
-    AttestedNodeObject,
-    ClusterKey,
-    EndorsementKeyObject,
-    KeyHolder,
-    Refusal,
-    Release,
-    WentBack,
-)
+from signer.kinds.attested_node import AttestedNodeObject, Refusal
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.endorsement_key import EndorsementKeyObject, KeyHolder, Release
+from signer.seams import WentBack
 from tests.builders.attested_nodes import attested_node
 from tests.builders.endorsement_keys import endorsement_key, key_holder
 from tests.fakes.caches import FakeCaches

@@ -17,15 +17,19 @@ from signer.controller.reports.key_request_writer import KeyRequests
 from signer.fairness.memory_budget import Budgets
 from signer.inventory.cluster_api.key_annotation import read_key_annotation
 from signer.inventory.cluster_api.machine_object import MachineObject, read_machine
-from signer.inventory.custom_resources.key_request_object import (
+from signer.inventory.custom_resources.key_request_client import KeyRequestClient
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.decode import object_key
+from signer.kinds.key_request import (
+    KEY_REQUESTS,
     MAX_OFFERED_KEYS,
-    KeyRequestClient,
+    EndorsementKeyRequest,
+    OfferedKey,
+    TpmIdentity,
     encode_key_request,
     read_key_request,
 )
-from signer.inventory.kinds import KEY_REQUESTS
-from signer.kube.decode import object_key
-from signer.model import ClusterKey, EndorsementKeyRequest, Machine, OfferedKey, TpmIdentity
+from signer.kinds.machine import Machine
 from tests.builders.attested_nodes import attested_node
 from tests.builders.endorsement_keys import endorsement_key, registration
 from tests.builders.scenario import machine

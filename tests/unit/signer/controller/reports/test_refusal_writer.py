@@ -8,7 +8,9 @@ import pytest
 
 from signer.controller.reports import refusal_writer
 from signer.controller.reports.refusal_writer import RefusalWriter
-from signer.model import AttestedNodeObject, ClusterKey, MeasuredValues, Refusal, credential_id
+from signer.kinds.attested_node import AttestedNodeObject, MeasuredValues, Refusal
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.csr import credential_id
 from tests.builders.attested_nodes import attested_node
 from tests.builders.claims_cluster import ClaimsCluster
 from tests.fakes.cluster import Outcome

@@ -23,7 +23,7 @@ from signer.inventory.cluster_api.references import (
     read_bootstrap,
     read_infrastructure,
 )
-from signer.model import Address
+from signer.kinds.machine import Address
 from tests.builders.kube_objects import (
     DIGEST,
     HOME,

@@ -7,10 +7,9 @@ import pytest
 
 from common.errors import ApiServerUnavailable
 from signer.errors import AttestedNodeUnreadable
-from signer.inventory.custom_resources.claim_objects import encode_attested_node
 from signer.inventory.custom_resources.claim_store import KubeClaimStore
-from signer.inventory.kinds import ATTESTED_NODES
-from signer.model import MachineState
+from signer.kinds.attested_node import ATTESTED_NODES, encode_attested_node
+from signer.kinds.machine import MachineState
 from tests.builders.kube_objects import HOME, PROVIDER_ID, cluster, machine, pool
 from tests.builders.stored_claims import NODE
 from tests.fakes.cluster import FakeCluster

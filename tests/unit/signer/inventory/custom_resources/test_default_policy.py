@@ -1,7 +1,7 @@
 """The first policy of an installation is created once."""
 
 from signer.inventory.custom_resources.default_policy import DefaultPolicy
-from signer.inventory.kinds import POLICIES
+from signer.kinds.policy import POLICIES
 from signer.kube.leases import LeaseClient
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.cluster_clients import FakeClient

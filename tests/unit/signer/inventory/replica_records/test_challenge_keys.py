@@ -18,7 +18,7 @@ from signer.inventory.replica_records.challenge_keys import (
 )
 from signer.kube.secrets import SecretClient
 from signer.kube.transport.client import Request
-from signer.model import ChallengeKeys
+from signer.seams import ChallengeKeys
 from tests.builders.kube_objects import secret
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.cluster_clients import FakeClient

@@ -25,7 +25,7 @@ from cryptography.x509.oid import NameOID
 from common.errors import ApiServerUnavailable
 from signer.errors import KubeconfigRefused
 from signer.fairness import compute_line
-from signer.kube.decode import object_key
+from signer.kinds.decode import object_key
 from signer.kube.transport import endpoint
 from signer.kube.transport.client import ApiClient
 from signer.kube.transport.kubeconfig import ClientCertificate, Connection

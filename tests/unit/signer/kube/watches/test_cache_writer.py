@@ -10,7 +10,7 @@ import pytest
 from common.errors import ApiServerUnavailable
 from signer.fairness.cpu_budget import CpuBudget
 from signer.fairness.memory_budget import MemoryBudget
-from signer.kube.decode import Fields, Source, decode
+from signer.kinds.decode import Fields, Source, decode
 from signer.kube.watches.cache import Cache
 from signer.kube.watches.cache_writer import CacheWriter
 

@@ -11,8 +11,8 @@ import pytest
 
 from common.errors import ApiServerUnavailable
 from signer.fairness.memory_budget import MemoryBudget
+from signer.kinds.decode import Fields, Json, Source, decode
 from signer.kube import pages
-from signer.kube.decode import Fields, Json, Source, decode
 from signer.kube.pages import read_page
 from signer.kube.transport.client import Expired, PageTooLarge, Response
 from signer.kube.transport.interruption import Interrupted, Interruption

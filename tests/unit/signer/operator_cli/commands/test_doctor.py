@@ -15,8 +15,8 @@ from common.names import CLIENT_SIGNER
 from signer.claims.ended_entry import EndedEntry
 from signer.inventory.cluster_api.cluster import CLIENT_SIGNER_ANNOTATION, ClusterCondition
 from signer.inventory.ended_certificates import POLICY_NAMES, EndedCertificatesClient
-from signer.kube.resources import ADMISSION_POLICIES
-from signer.model import ClusterKey
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.resources import ADMISSION_POLICIES
 from signer.operator_cli.checks import management_checks, workload_checks
 from signer.operator_cli.checks.findings import DoctorCheck, Finding, FindingResult, exit_status
 from signer.operator_cli.checks.workload_checks import (

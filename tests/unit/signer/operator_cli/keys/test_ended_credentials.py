@@ -11,7 +11,7 @@ from common.node_identity import KEY_DIGITS
 from signer.claims.ended_entry import EndedEntry
 from signer.inventory.cluster_api.cluster import ClusterObject
 from signer.inventory.ended_certificates import POLICY_NAMES, EndedCertificatesClient
-from signer.kube.resources import ADMISSION_POLICY_BINDINGS
+from signer.kinds.resources import ADMISSION_POLICY_BINDINGS
 from signer.kube.transport.client import Request
 from signer.kube.transport.endpoint import ANSWER_SECONDS
 from signer.operator_cli.errors import EXIT_OK, EXIT_UNDECIDED

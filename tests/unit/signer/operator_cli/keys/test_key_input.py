@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from authenticator.commands.endorsement_key import format_text
 from common.formats.yaml_text import to_yaml
 from common.public_keys import spki_sha256
-from signer.model import ClusterKey
+from signer.kinds.cluster import ClusterKey
 from signer.operator_cli.errors import InputInvalid
 from signer.operator_cli.keys.key_input import (
     KeyRegistration,

@@ -6,15 +6,9 @@ from datetime import UTC, datetime
 import pytest
 
 from signer.inventory.cluster_api.machine_object import read_machine
-from signer.model import (
-    ClusterKey,
-    EndorsementKeyObject,
-    EndorsementKeyRequest,
-    KeyHolder,
-    OfferedKey,
-    Registration,
-    TpmIdentity,
-)
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.endorsement_key import EndorsementKeyObject, KeyHolder, Registration
+from signer.kinds.key_request import EndorsementKeyRequest, OfferedKey, TpmIdentity
 from signer.operator_cli.commands.key_changes import approve
 from signer.operator_cli.errors import CommandError, InputInvalid, Rejected
 from signer.operator_cli.keys.key_request_list import choose_key, key_documents

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from signer.inventory.kinds import POLICIES
-from signer.kube import resources
+from signer.kinds import resources
+from signer.kinds.policy import POLICIES
 from signer.kube.leases import Lease
 from signer.kube.transport.client import Request
 from signer.operator_cli.checks.findings import FindingResult

@@ -7,7 +7,7 @@ import pytest
 
 from signer.inventory.cluster_api.cluster import read_cluster
 from signer.inventory.cluster_api.machine_object import AttestedCondition
-from signer.model import ClusterKey
+from signer.kinds.cluster import ClusterKey
 from signer.operator_cli.commands.fleet import pending
 from signer.operator_cli.output import time_text
 from signer.operator_cli.workloads.pending_requests import PendingRequest, unanswered

@@ -12,11 +12,11 @@ import pytest
 
 from common.errors import ApiServerUnavailable
 from signer.inventory.cluster_api.cluster import ClusterObject
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.resources import NODES
 from signer.kube import pages
-from signer.kube.resources import NODES
 from signer.kube.transport.client import ApiClient, Request
 from signer.kube.transport.kubeconfig import ClientCertificate
-from signer.model import ClusterKey
 from signer.operator_cli.checks.findings import FindingResult
 from signer.operator_cli.checks.rbac import find_administrators, find_holders
 from signer.operator_cli.checks.workload_checks import read_workload_findings
@@ -255,7 +255,7 @@ def test_refused_credential_is_a_reason_without_json(
 
 
 def test_refusal_of_a_workload_cluster_is_one_line_without_json_that_names_the_cluster() -> None:
-    """`kubeconfig` and `rejoin-kubeconfig` did not say which API server refused the request."""
+    """`kubeconfig` and `entry-credential` did not say which API server refused the request."""
     client = workload((403, {"kind": "Status", "message": "secrets is forbidden"}))
     with pytest.raises(ServerUnavailable) as raised, workload_reader.reading_workload(CLUSTER):
         client.get("/api/v1/x")

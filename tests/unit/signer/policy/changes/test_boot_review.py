@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from signer.model import ClusterKey, MeasuredValues
+from signer.kinds.attested_node import MeasuredValues
+from signer.kinds.cluster import ClusterKey
 from signer.policy.changes.boot_review import (
     Group,
     NodeBoot,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from signer.errors import EventLogPolicyMismatch, PcrPolicyMismatch
-from signer.model import ClusterKey
+from signer.kinds.cluster import ClusterKey
 from signer.policy.changes.learn import LearnError, draft_policy
 from signer.policy.load import load_policies
 from signer.policy.policy import ClusterSelector, PcrMode, Policy

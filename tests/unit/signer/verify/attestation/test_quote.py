@@ -13,7 +13,7 @@ from common.tpm.constants import (
     TPM_ALG_SHA256,
 )
 from common.tpm.signature import Signature
-from signer.model import ChallengeKeys
+from signer.seams import ChallengeKeys
 from tests.builders.scenario import Scenario
 from tests.builders.software_tpm import AK_KINDS, attestation_key
 

@@ -12,13 +12,9 @@ from signer.errors import (
     ClaimConflict,
     EndorsementKeyRegistrationConflict,
 )
-from signer.model import (
-    ClusterKey,
-    KeyHolder,
-    Machine,
-    Release,
-    TrustBasis,
-)
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.endorsement_key import KeyHolder, Release, TrustBasis
+from signer.kinds.machine import Machine
 from signer.policy.policy import NameReuse, Policy
 from signer.verify.answer import VerifiedAnswer
 from signer.verify.claimed_answer import ClaimedAnswer, make_claims

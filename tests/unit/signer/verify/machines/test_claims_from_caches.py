@@ -5,7 +5,7 @@ from copy import deepcopy
 from dataclasses import replace
 from datetime import timedelta
 
-from signer.model import TrustBasis
+from signer.kinds.endorsement_key import TrustBasis
 from signer.verify.answer import VerifiedAnswer
 from signer.verify.claimed_answer import make_claims
 from tests.builders.scenario import ABROAD, NODE, NOW, Scenario, key_name, machine, signed

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from signer.model import Node, RegisteredKey, Registration, TrustBasis
+from signer.kinds.endorsement_key import Registration, TrustBasis
+from signer.kinds.machine import RegisteredKey
+from signer.kinds.node import Node
 from signer.policy.policy import TrustMode
 from signer.verify.requests.request import ENTRY_USER
 from tests.builders.scenario import HOME, NODE, PROVIDER_ID, Scenario, key_name, record_of

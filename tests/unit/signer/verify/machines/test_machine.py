@@ -6,7 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from signer.model import Address, Node, Registration, TrustBasis
+from signer.kinds.endorsement_key import Registration, TrustBasis
+from signer.kinds.machine import Address
+from signer.kinds.node import Node
 from signer.policy.policy import FirstJoinRules
 from tests.builders.scenario import (
     ABROAD,

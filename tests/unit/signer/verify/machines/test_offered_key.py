@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from signer.model import OfferedKey, TpmIdentity
+from signer.kinds.key_request import OfferedKey, TpmIdentity
 from signer.verify.attestation.endorsement_key import verify_endorsement_key
 from signer.verify.machines.offered_key import TRUSTED, describe_offered_key, may_offer_key
 from signer.verify.requests.parse import ParsedOffer, parse_request

@@ -12,7 +12,8 @@ from common.formats.pem import encode_block
 from common.requests.csr import node_subject
 from common.requests.pkcs10 import SubjectAltName
 from signer.host_names import HostName, canonical_name, normalize
-from signer.model import Address, Csr
+from signer.kinds.csr import Csr
+from signer.kinds.machine import Address
 from signer.verify.machines import serving_names
 from signer.verify.machines.serving_names import verify_serving_names
 from signer.verify.requests.recognize import CsrKind

@@ -7,8 +7,10 @@ from datetime import timedelta
 import pytest
 
 from signer.errors import RequesterCredentialUnknown
-from signer.model import AttestedNodeObject, WentBack, credential_id
+from signer.kinds.attested_node import AttestedNodeObject
+from signer.kinds.csr import credential_id
 from signer.policy.policy import Policy, RenewalRules, UnknownCredential
+from signer.seams import WentBack
 from signer.verify.claimed_answer import ClaimedAnswer, make_claims
 from signer.verify.machines.claim_writes import WithheldCertificate
 from signer.verify.requests.credentials import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from signer.model import Condition
+from signer.kinds.csr import Condition
 from signer.policy.policy import Approval, AutoApproveBindings, Policy, PolicyMode
 from signer.verify.requests.recognize import CsrKind, recognize_csr
 from tests.builders.scenario import Scenario

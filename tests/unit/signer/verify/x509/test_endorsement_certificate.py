@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from common.public_keys import PublicKey
-from signer.model import TrustBasis
+from signer.kinds.endorsement_key import TrustBasis
 from signer.policy.policy import TrustMode
 from signer.verify.x509.endorsement_certificate import verify_endorsement_certificate
 from signer.verify.x509.trust_anchors import load_trust_anchors

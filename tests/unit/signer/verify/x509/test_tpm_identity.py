@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from cryptography import x509
 
-from signer.model import TpmIdentity
+from signer.kinds.key_request import TpmIdentity
 from signer.verify.x509.fields import Extension, read_fields
 from signer.verify.x509.tpm_identity import read_tpm_identity
 from tests.builders.certificates import leaf, leaf_extensions, san, vendor

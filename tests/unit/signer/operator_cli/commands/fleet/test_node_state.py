@@ -6,7 +6,9 @@ from datetime import datetime
 import pytest
 
 from signer.inventory.cluster_api.machine_object import read_machine, read_pool
-from signer.model import AttestedNodeObject, Refusal, Release, credential_id
+from signer.kinds.attested_node import AttestedNodeObject, Refusal
+from signer.kinds.csr import credential_id
+from signer.kinds.endorsement_key import Release
 from signer.operator_cli.commands.fleet.nodes import find_node_problem, node_state
 from signer.operator_cli.management.snapshot import Snapshot
 from tests.builders.operator_snapshot import CLUSTER, HOLDER, METADATA, NODE, NOW, snapshot

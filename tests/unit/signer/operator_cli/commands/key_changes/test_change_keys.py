@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from signer.inventory.custom_resources.claim_objects import encode_attested_node
-from signer.inventory.kinds import ATTESTED_NODES, ENDORSEMENT_KEYS
+from signer.kinds.attested_node import ATTESTED_NODES, encode_attested_node
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.endorsement_key import ENDORSEMENT_KEYS
 from signer.kube.transport.client import Request
-from signer.model import ClusterKey
 from signer.operator_cli.commands.key_changes import ban, release, replace
 from signer.operator_cli.errors import InputInvalid, Rejected
 from signer.operator_cli.session import Session

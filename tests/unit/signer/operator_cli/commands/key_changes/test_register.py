@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from signer.model import ClusterKey
+from signer.kinds.cluster import ClusterKey
 from signer.operator_cli.commands.key_changes import register
 from signer.operator_cli.errors import Rejected, ServerUnavailable
 from tests.fakes.management_api import Console, FakeManagement

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from signer.inventory.kinds import POLICIES
-from signer.model import MeasuredValues, Refusal
+from signer.kinds.attested_node import MeasuredValues, Refusal
+from signer.kinds.policy import POLICIES
 from signer.operator_cli.commands.pcrs import learn, pcrs_accept, pcrs_review, pcrs_withdraw
 from signer.operator_cli.errors import InputInvalid, Rejected
 from signer.operator_cli.management.snapshot import Snapshot

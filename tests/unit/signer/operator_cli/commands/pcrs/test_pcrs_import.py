@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from common.names import IMPORTED_PCRS_ANNOTATION
-from signer.inventory.kinds import POLICIES
+from signer.kinds.policy import POLICIES
 from signer.operator_cli.commands.pcrs import pcrs_import
 from signer.operator_cli.errors import InputInvalid, Rejected
 from signer.policy.signed_pcr_rules import fingerprint

@@ -7,7 +7,7 @@ _FIRST_USES = """
 import sys
 from threading import Barrier, Thread
 
-from signer.kube.decode import Fields, decode
+from signer.kinds.decode import Fields, decode
 
 THREADS = 8
 sys.setswitchinterval(1e-6)

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import find, given
 from hypothesis import strategies as st
 
-from signer.inventory.custom_resources.claim_objects import read_attested_node, read_endorsement_key
-from signer.inventory.custom_resources.key_request_object import read_key_request
-from signer.model import ClusterKey, attested_node_name
+from signer.kinds.attested_node import attested_node_name, read_attested_node
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.endorsement_key import read_endorsement_key
+from signer.kinds.key_request import read_key_request
 from tests.builders.crd_schema import is_date_time, schema_of, values
 from tests.builders.kube_objects import DIGEST, HOME, metadata
 

@@ -1,4 +1,4 @@
-"""`rejoin-kubeconfig` prints only a credential that the API server limits."""
+"""`entry-credential` prints only a credential that the API server limits."""
 
 import base64
 from math import inf
@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from common.names import CLIENT_SIGNER
-from signer.inventory.kinds import POLICIES
+from signer.kinds.policy import POLICIES
 from signer.kube.transport.client import Request
-from signer.operator_cli.commands import rejoin_kubeconfig
+from signer.operator_cli.commands import entry_credential
 from signer.operator_cli.errors import Rejected
 from signer.verify.requests.request import ENTRY_GROUP
 from tests.builders.operator_clusters import CLUSTER
@@ -44,12 +44,12 @@ def workload(
 )
 def test_missing_token_is_rejected(secret: dict[str, str] | None, message: str) -> None:
     with pytest.raises(Rejected, match=message):
-        rejoin_kubeconfig._read_token(workload(secret))
+        entry_credential._read_token(workload(secret))
 
 
 def test_limited_credential_is_accepted() -> None:
     client = workload()
-    rejoin_kubeconfig._require_limits(client)
+    entry_credential._require_limits(client)
     assert client.cluster.objects == {}
 
 
@@ -64,7 +64,7 @@ def test_limited_credential_is_accepted() -> None:
 )
 def test_credential_with_other_rights_is_rejected(allowed: set[str], message: str) -> None:
     with pytest.raises(Rejected, match=message):
-        rejoin_kubeconfig._require_limits(workload(allowed=frozenset(allowed)))
+        entry_credential._require_limits(workload(allowed=frozenset(allowed)))
 
 
 @pytest.mark.parametrize(
@@ -85,6 +85,6 @@ def test_policy_that_does_not_accept_the_credential_is_a_warning(
         POLICIES.collection_path(), {"metadata": {"name": "p", "generation": 1}, "spec": spec}
     )
     console = Console(management)
-    rejoin_kubeconfig._warn_of_policy(console.session(), CLUSTER)
+    entry_credential._warn_of_policy(console.session(), CLUSTER)
     assert warning in console.complaint
     assert bool(console.complaint) is bool(warning)

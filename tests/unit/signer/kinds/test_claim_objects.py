@@ -7,18 +7,15 @@ from typing import Any
 
 import pytest
 
-from signer.inventory.custom_resources.claim_objects import (
-    encode_attested_node,
-    encode_endorsement_key,
-    read_attested_node,
-    read_endorsement_key,
-    replacement_metadata,
-)
 from signer.inventory.custom_resources.claim_store import KubeClaimStore
-from signer.model import (
+from signer.kinds.attested_node import encode_attested_node, read_attested_node
+from signer.kinds.endorsement_key import (
     KeyHolder,
     Release,
     TrustBasis,
+    encode_endorsement_key,
+    read_endorsement_key,
+    replacement_metadata,
 )
 from tests.builders.endorsement_keys import registration
 from tests.builders.kube_objects import DIGEST, HOME, PROVIDER_ID, endorsement_key

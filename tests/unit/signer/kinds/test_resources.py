@@ -2,7 +2,7 @@
 
 import pytest
 
-from signer.kube.resources import CSRS, SECRETS
+from signer.kinds.resources import CSRS, SECRETS
 
 
 def test_paths_name_group_version_and_namespace() -> None:

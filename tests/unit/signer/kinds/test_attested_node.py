@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from signer.model import ClusterKey, attested_node_name
+from signer.kinds.attested_node import attested_node_name
+from signer.kinds.cluster import ClusterKey
 
 LABEL = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,8}[a-z0-9])?", fullmatch=True)
 SUBDOMAIN = st.lists(LABEL, min_size=1, max_size=4).map(".".join)

@@ -89,3 +89,10 @@ SERVICES: Final = Resource("", "v1", "Service", "services")
 SUBJECT_ACCESS_REVIEWS: Final = Resource(
     "authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False
 )
+
+CAPI: Final = "cluster.x-k8s.io"
+"""A management cluster serves its kinds in several versions, so their resources are discovered."""
+CLUSTER: Final[Kind] = (CAPI, "Cluster")
+MACHINE: Final[Kind] = (CAPI, "Machine")
+MACHINE_POOL: Final[Kind] = (CAPI, "MachinePool")
+KUBEADM_CONFIG: Final[Kind] = (f"bootstrap.{CAPI}", "KubeadmConfig")

@@ -1,4 +1,4 @@
-"""`rejoin-kubeconfig`: prints the kubeconfig with which nodes of a Cluster rejoin at any time.
+"""`entry-credential`: prints the kubeconfig with which nodes of a Cluster come back at any time.
 
 Its credential is for all nodes and does not expire. So before it is printed, the API server must
 show that the admission policy of entry-credential.yaml limits it.
@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from common.errors import Waiting
 from common.names import CLIENT_SIGNER, CLIENT_USAGES
 from signer.inventory.cluster_api.cluster import ClusterObject
-from signer.kube.resources import CSRS, SECRETS
+from signer.kinds.resources import CSRS, SECRETS
 from signer.kube.secrets import read_secret
 from signer.kube.transport.client import ApiClient
 from signer.kube.transport.kubeconfig import parse_kubeconfig

@@ -4,22 +4,68 @@ Only the signer writes them, and no check reads them. Source:
 docs/decisions/0033-unknown-tpms-as-requests.md, and the CRD in packaging/signer/crds.
 """
 
-from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, Any, Final
 
 import msgspec
 
 from common.formats.strict_json import format_time
-from signer.inventory.kinds import KEY_REQUESTS
-from signer.kube.decode import Fields, MaybeText, Name, Namespace, Source, Text, Time, decode
-from signer.kube.transport.client import MAY_EXIST, MAY_HAVE_CHANGED, ApiClient
-from signer.model import ClusterKey, EndorsementKeyRequest, OfferedKey, TpmIdentity
+from common.names import API_GROUP, API_VERSION
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.decode import Fields, MaybeText, Name, Namespace, Source, Text, Time, decode
+from signer.kinds.resources import Resource
+
+KEY_REQUESTS: Final = Resource(
+    API_GROUP, API_VERSION, "EndorsementKeyRequest", "endorsementkeyrequests"
+)
 
 MAX_OFFERED_KEYS: Final = 4
 """Keys of one Machine. Two are a conflict already; the first ones stay."""
 
 _MAX_NAME: Final = 512
 """Characters of the name of a machine, as of a provider ID."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TpmIdentity:
+    """What an endorsement certificate says about its TPM; empty where it says nothing readable."""
+
+    manufacturer: str = ""
+    model: str = ""
+    firmware: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferedKey:
+    """An endorsement key that an offer names for a Machine. The TPM has not proved it."""
+
+    name: str
+    """Name of its EndorsementKey: the digest of its SubjectPublicKeyInfo in hex."""
+    node_name: str
+    requester: str
+    """User name of the requester, such as `system:bootstrap:<token ID>`."""
+    first_seen: datetime
+    certificate: str
+    """`Trusted`, or the reason why the signer does not trust the endorsement certificate."""
+    identity: TpmIdentity
+    certified_for: str = ""
+    """The machine that the endorsement certificate names; empty if it names none."""
+    """From the certificate; anyone can write it unless `certificate` is `Trusted`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndorsementKeyRequest:
+    """The keys offered for a Machine without a registered key; `name` is the Machine's."""
+
+    cluster: ClusterKey
+    name: str
+    uid: str
+    resource_version: str
+    machine_uid: str
+    provider_id: str
+    keys: tuple[OfferedKey, ...]
+    """In the order in which they were first seen; never replaced."""
 
 
 class _Certificate(Fields):
@@ -80,38 +126,9 @@ def encode_key_request(request: EndorsementKeyRequest) -> dict[str, Any]:
             "clusterName": request.cluster.name,
             "machineUID": request.machine_uid,
             "providerID": request.provider_id,
-            "keys": _encode_keys(request.keys),
+            "keys": [encode_offered_key(key) for key in request.keys],
         },
     )
-
-
-class KeyRequestClient:
-    """Writes EndorsementKeyRequests to the management cluster."""
-
-    def __init__(self, api: ApiClient) -> None:
-        self._api = api
-
-    def create(self, request: EndorsementKeyRequest) -> bool:
-        """Create a request; return whether it was created. Raises `ApiServerUnavailable`."""
-        path = KEY_REQUESTS.collection_path(request.cluster.namespace)
-        return self._api.create(path, encode_key_request(request), accepted=MAY_EXIST).succeeded
-
-    def add_key(self, request: EndorsementKeyRequest, key: OfferedKey) -> bool:
-        """Append a key; return whether it was written, and not changed by others meanwhile.
-
-        Raises `ApiServerUnavailable`.
-        """
-        body = {
-            "metadata": {"uid": request.uid, "resourceVersion": request.resource_version},
-            "spec": {"keys": _encode_keys((*request.keys, key))},
-        }
-        path = _path(request)
-        return self._api.merge_patch(path, body, accepted=MAY_HAVE_CHANGED).succeeded
-
-    def delete(self, request: EndorsementKeyRequest) -> None:
-        """Delete a request, if it has not changed. Raises `ApiServerUnavailable`."""
-        preconditions = {"uid": request.uid, "resourceVersion": request.resource_version}
-        self._api.delete(_path(request), preconditions, accepted=MAY_HAVE_CHANGED)
 
 
 def _offered_key(key: _Key) -> OfferedKey:
@@ -131,11 +148,8 @@ def _offered_key(key: _Key) -> OfferedKey:
     )
 
 
-def _encode_keys(keys: Sequence[OfferedKey]) -> list[dict[str, Any]]:
-    return [_encode_key(key) for key in keys]
-
-
-def _encode_key(key: OfferedKey) -> dict[str, Any]:
+def encode_offered_key(key: OfferedKey) -> dict[str, Any]:
+    """Return one entry of `spec.keys`."""
     identity = {
         "manufacturer": key.identity.manufacturer,
         "model": key.identity.model,
@@ -150,7 +164,3 @@ def _encode_key(key: OfferedKey) -> dict[str, Any]:
         "firstSeen": format_time(key.first_seen),
         "certificate": {"status": key.certificate, **known},
     }
-
-
-def _path(request: EndorsementKeyRequest) -> str:
-    return KEY_REQUESTS.object_path(request.name, request.cluster.namespace)
