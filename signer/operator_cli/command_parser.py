@@ -247,12 +247,6 @@ def _add_explain(command: argparse.ArgumentParser) -> None:
     _add_output(command, ("table", "json"))
     command.add_argument("csr", metavar="CSR", help="the name of the request")
     command.add_argument(
-        "--policy",
-        type=Path,
-        metavar="FILE",
-        help="the signer's policy file (default: the KubeletAttestationPolicies)",
-    )
-    command.add_argument(
         "--challenge-keys",
         action="store_true",
         help="read the challenge keys, without which no answer can be decided",
@@ -279,10 +273,10 @@ def _add_policy(command: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="?",
         metavar="FILE",
-        help="the policy file (default: the KubeletAttestationPolicies)",
+        help="policies to lay over the KubeletAttestationPolicies, as kubectl diff does",
     )
     check.add_argument(
-        "--offline", action="store_true", help="do not compare FILE with the Clusters"
+        "--offline", action="store_true", help="read FILE only, and compare it with nothing"
     )
     _add_signer_namespace(check)
 

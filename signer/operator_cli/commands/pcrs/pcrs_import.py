@@ -18,7 +18,6 @@ from signer.kinds.policy import POLICIES
 from signer.operator_cli.commands.pcrs.pcrs_accept import write_policy
 from signer.operator_cli.errors import EXIT_OK, InputInvalid, Rejected
 from signer.operator_cli.keys.key_input import read_bytes, read_text
-from signer.operator_cli.policies import require_policy_objects
 from signer.operator_cli.session import Session
 from signer.policy.changes.boot_review import ReviewedPolicy, Value
 from signer.policy.changes.pcr_predictions import (
@@ -46,7 +45,6 @@ def run(session: Session) -> int:
     if until <= session.now:
         raise InputInvalid("--until must be today or later")
     predicted, vendor = _read_signed(session)
-    require_policy_objects(session)
     body, reviewed = _choose_policy(session)
     annotation = body["metadata"].get("annotations", {}).get(IMPORTED_PCRS_ANNOTATION, "{}")
     imports = _read_imports(annotation)

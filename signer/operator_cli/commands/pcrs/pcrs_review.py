@@ -17,7 +17,6 @@ from signer.operator_cli.commands.fleet.nodes import has_complete_claim
 from signer.operator_cli.errors import EXIT_NEGATIVE, EXIT_OK, Rejected
 from signer.operator_cli.management.snapshot import Snapshot
 from signer.operator_cli.output import SHORT_KEY, Column, Document, field
-from signer.operator_cli.policies import require_policy_objects
 from signer.operator_cli.session import Session
 from signer.policy.changes.boot_review import (
     Group,
@@ -39,7 +38,6 @@ _COLUMNS = (
     Column("VALUES", field("values"), below=True),
     Column("NEXT-STEP", field("nextStep"), below=True),
 )
-_ADD_TO_FILE: Final = "add the values to the file: docs/operate/pcrs.md says how"
 ACCEPT: Final = "accept"
 WITHDRAW: Final = "withdraw"
 _MIN_DIGITS: Final = 6
@@ -83,7 +81,6 @@ def run(session: Session) -> int:
 
 def read_reviews(session: Session) -> Sequence[Review]:
     """Compare all nodes of all Clusters with their policies. Raises `CommandError`."""
-    require_policy_objects(session, hint=_ADD_TO_FILE)
     snapshot = session.snapshot()
     bodies = session.api.list_objects(POLICIES.collection_path())
     policies = PolicySet.of(read_policy(body).policy for body in bodies)
