@@ -66,7 +66,7 @@ class MeasuredValues:
     """
 
     pcrs: Mapping[str, Mapping[str, str]]
-    """Values by bank and PCR, of the PCRs for which the policy has values."""
+    """Values by bank and PCR, of the quoted PCRs for which a policy can have lists."""
     firmware: str = ""
     """Version that the firmware measured; empty if no event shows it."""
     secure_boot: bool | None = None
