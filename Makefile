@@ -35,7 +35,7 @@ PROVIDE := $(BIN)/python -m tests.controlplane.provide --version $(KUBERNETES_VE
 
 .PHONY: help
 help: ## List the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: system-packages $(SETUP_STAMP) ## Bring Debian packages, a virtual environment, locked dependencies
@@ -45,7 +45,7 @@ system-packages:
 	@tests/setup/system-packages.sh $(PYTHON)
 
 # The binding to the TPM library is compiled here, with its build requirements from a lock of their own.
-$(SETUP_STAMP): pyproject.toml setup.py authenticator/launcher.py $(LOCKS) | system-packages
+$(SETUP_STAMP): pyproject.toml $(LOCKS) | system-packages
 	@echo "setup: virtual environment in $(VENV)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "setup: needs Python 3.11 or newer, not " + sys.version)'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

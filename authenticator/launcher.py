@@ -1,6 +1,6 @@
 """The fast path: print the cached credential, or exec the full program.
 
-Installed as `kubelet-authenticator-tpm` under `python -I -S` (see setup.py). It imports only
+Installed as `kubelet-authenticator-tpm`, in the node packages under `python -I -S`. It imports only
 modules that are built into every CPython, because start-up is all of its cost. It prints the
 credential file if that is intact and private, was obtained for exactly this call (exec info and
 arguments, byte for byte), and has neither expired nor been received in the future. After the

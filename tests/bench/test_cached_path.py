@@ -114,20 +114,10 @@ def fresh(tmp_path: Path) -> Cache:
     return cache(tmp_path / "fresh", received=int(time.time()) - HOUR)
 
 
-def bare(launcher: launchers.Launcher, environment: dict[str, str]) -> Program:
-    """Return a program that only starts the interpreter."""
-    argv = (str(launcher.interpreter), "-I", "-S", "-c", "pass")
-    name = f"{launcher.interpreter} -I -S -c pass"
-    return Program(name=name, argv=argv, environment=environment)
-
-
-def floor(launcher: launchers.Launcher, environment: dict[str, str]) -> Program:
-    """Return a program that starts the interpreter and skips its cleanup, as the launcher does."""
-    code = "import posix; posix._exit(0)"
-    argv = (str(launcher.interpreter), "-I", "-S", "-c", code)
-    return Program(
-        name=f"{launcher.interpreter} -I -S -c '{code}'", argv=argv, environment=environment
-    )
+def interpreter(code: str, environment: dict[str, str]) -> Program:
+    """Return the launcher's interpreter with one line of code."""
+    argv = (str(launchers.INTERPRETER), "-I", "-S", "-c", code)
+    return Program(name=f"python3 -I -S -c '{code}'", argv=argv, environment=environment)
 
 
 def print_lines(lines: Sequence[str]) -> None:
@@ -150,14 +140,13 @@ def ratio(launcher: Program, other: Program, figures: Figures) -> float:
 
 def test_cached_path(fresh: Cache, tmp_path: Path) -> None:
     """Time is at most that of the bare interpreter and of peers; memory is at most the goal."""
-    built = launchers.all_here(tmp_path / "debian")
-    calls = [fresh.call(launcher.path, f"launcher on {launcher.name}") for launcher in built]
-    interpreters = [bare(launcher, fresh.environment) for launcher in built]
-    floors = [floor(launcher, fresh.environment) for launcher in built]
+    launcher = fresh.call(launchers.packaged(tmp_path / "package"), "launcher")
+    bare = interpreter("pass", fresh.environment)
+    # As the launcher, it skips the cleanup of the interpreter.
+    floor = interpreter("import posix; posix._exit(0)", fresh.environment)
     named = reference_plugins.named(fresh.environment)
     ours = reference_plugins.compiled(tmp_path, fresh.printed, fresh.environment)
-    programs = [*calls, *interpreters, *floors, *named, *ours]
-    programs = [*{program.name: program for program in programs}.values()]
+    programs = [launcher, bare, floor, *named, *ours]
     figures = Figures(
         seconds=medians(programs, TURNS),
         mebibytes={program.name: program.mebibytes() for program in programs},
@@ -173,19 +162,14 @@ def test_cached_path(fresh: Cache, tmp_path: Path) -> None:
             *([] if named else [f"{reference_plugins.NAMED} names no other exec plugin."]),
         ]
     )
-    for launcher, interpreter, lowest in zip(calls, interpreters, floors, strict=True):
-        memory = figures.mebibytes[launcher.name]
-        print_lines(
-            [f"{launcher.name}: {memory:.1f} MiB (goal: {MOST_MEBIBYTES:.1f}); its time is"]
-        )
-        for other in [interpreter, *named]:
-            print_lines(
-                [f"  {ratio(launcher, other, figures):.2f} times {other.name} (goal: 1.00)"]
-            )
-        for other in [lowest, *ours]:
-            print_lines([f"  {ratio(launcher, other, figures):.2f} times {other.name}"])
-        assert memory <= MOST_MEBIBYTES
-        assert all(ratio(launcher, other, figures) <= 1 for other in [interpreter, *named])
+    memory = figures.mebibytes[launcher.name]
+    print_lines([f"launcher: {memory:.1f} MiB (goal: {MOST_MEBIBYTES:.1f}); its time is"])
+    for other in [bare, *named]:
+        print_lines([f"  {ratio(launcher, other, figures):.2f} times {other.name} (goal: 1.00)"])
+    for other in [floor, *ours]:
+        print_lines([f"  {ratio(launcher, other, figures):.2f} times {other.name}"])
+    assert memory <= MOST_MEBIBYTES
+    assert all(ratio(launcher, other, figures) <= 1 for other in [bare, *named])
 
 
 def without_full_program(launcher: Path, directory: Path) -> Path:
@@ -203,20 +187,20 @@ def without_full_program(launcher: Path, directory: Path) -> Path:
     return copy
 
 
-def without_bytecode(launcher: launchers.Launcher, directory: Path) -> Path:
-    """Return a copy of the launcher of the node packages that compiles its source in each call."""
-    shutil.copytree(launcher.path.parent, directory, ignore=shutil.ignore_patterns("__pycache__"))
-    copy = directory / launcher.path.name
-    text = copy.read_text(encoding="utf-8").replace(str(launcher.path.parent), str(directory))
+def without_bytecode(launcher: Path, directory: Path) -> Path:
+    """Return a copy of the launcher that compiles its source in each call."""
+    shutil.copytree(launcher.parent, directory, ignore=shutil.ignore_patterns("__pycache__"))
+    copy = directory / launcher.name
+    text = copy.read_text(encoding="utf-8").replace(str(launcher.parent), str(directory))
     copy.write_text(text.replace(" -IS", " -ISB", 1), encoding="utf-8")
     return copy
 
 
 def test_call_without_bytecode(fresh: Cache, tmp_path: Path) -> None:
     """Until the package is installed again, it takes at most twice as long as any other call."""
-    launcher = launchers.packaged(launchers.DEBIAN, tmp_path / "package")
+    launcher = launchers.packaged(tmp_path / "package")
     alone = without_bytecode(launcher, tmp_path / "alone")
-    programs = [fresh.call(launcher.path, "usual"), fresh.call(alone, "without bytecode")]
+    programs = [fresh.call(launcher, "usual"), fresh.call(alone, "without bytecode")]
     seconds = medians(programs, FEW_TURNS)
     times = seconds["without bytecode"] / seconds["usual"]
     print_lines(["", f"A call without bytecode: {times:.2f} times any other cached call"])
@@ -232,7 +216,7 @@ def record_run(cached: Cache) -> None:
 
 def test_call_that_is_due(fresh: Cache, tmp_path: Path) -> None:
     """A call whose renewal is due takes at most 1.5 times as long as any other cached call."""
-    launcher = launchers.all_here(tmp_path / "debian")[0].path
+    launcher = launchers.packaged(tmp_path / "package")
     alone = without_full_program(launcher, tmp_path / "alone")
     received = int(time.time()) - 7 * HOUR
     due, unrecorded = (cache(tmp_path / name, received=received) for name in ("due", "unrecorded"))

@@ -25,7 +25,7 @@ PACKAGES: Final = (
 )  # fmt: skip
 VENV: Final = Path("/usr/lib/kubelet-authenticator-tpm")
 LOCKS: Final = ("build", "node")
-SOURCE: Final = ("authenticator", "common", "signer", "pyproject.toml", "setup.py", "LICENSE")
+SOURCE: Final = ("authenticator", "common", "signer", "pyproject.toml", "README.md", "LICENSE")
 CERTIFICATES: Final = "/etc/ssl/certs/ca-certificates.crt"
 APT_INSTALL: Final = ("apt-get", "--quiet", "--yes", "--no-install-recommends", "install")
 _PIP: Final = (str(VENV / "bin/pip"), "install", "--quiet", "--no-build-isolation")
@@ -126,7 +126,7 @@ def _chroot(root: Path, *argv: str) -> str:
 def installed_program(suite: str, directory: Path) -> Iterator[tuple[Path, ...]]:
     """Install the programs of this checkout over a root. Return the layers, uppermost first.
 
-    Made by the Python of the root, whose path the launcher's `#!` line names.
+    Made by the Python of the root, whose path the scripts name.
     """
     root, upper = debian_root(suite), directory / "program"
     with overlay(directory / "install", upper, (root,)) as merged:

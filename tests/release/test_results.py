@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import tarfile
-import zipfile
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any, Final, cast
@@ -53,13 +52,6 @@ def test_sbom_names_every_locked_package(program: str) -> None:
     sbom = load(f"{program}-{VERSION}.cdx.json")
     listed = {(c["name"], c["version"]) for c in sbom["components"]}
     assert listed == {(pin.name, pin.version) for pin in read_lock(LOCKS[program])}
-
-
-def test_wheel_has_both_programs_and_no_tests() -> None:
-    (wheel,) = DIST.glob("*.whl")
-    names = zipfile.ZipFile(wheel).namelist()
-    assert {"authenticator/cli.py", "signer/cli.py", "common/errors.py"} <= set(names)
-    assert not [name for name in names if name.startswith("tests/")]
 
 
 def test_commands_for_operators_are_one_file_with_two_names(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ PKG_CONFIG_LIBDIR=$scratch/pkgconfig CC=$triplet-gcc CFLAGS="-O2 -g0" \
   --no-deps --require-hashes --wheel-dir "$scratch/wheels" --requirement "$scratch/requirements.txt"
 
 # This project. A copy, because setuptools leaves files in the source.
-cp -r authenticator common signer pyproject.toml setup.py LICENSE "$scratch/source"
+cp -r authenticator common signer pyproject.toml README.md LICENSE "$scratch/source"
 $pip wheel --quiet --no-deps --no-build-isolation --wheel-dir "$scratch/wheels" "$scratch/source"
 
 program=$directory/usr/lib/kubelet-authenticator-tpm
@@ -74,8 +74,8 @@ for wheel in "$scratch"/wheels/*.whl; do
 done
 (
   cd "$program/lib"
-  # The signer, the launcher of virtual environments, what only builds use, and C modules that have a Python twin.
-  rm -rf signer ./*.data cffi _yaml yaml/_yaml*.so
+  # The signer, what only builds use, and C modules that have a Python twin.
+  rm -rf signer cffi _yaml yaml/_yaml*.so
   find . \( -name '*.pyi' -o -name py.typed -o -name '*.c' -o -name '*.h' \) -delete
   # Of the metadata remain the version, the entry points and the licenses.
   find . -path '*.dist-info/*' -type f ! -name METADATA ! -name entry_points.txt ! -ipath '*licen[cs]e*' \

@@ -28,11 +28,14 @@ _HTTPS_PORT: Final = 443
 _IN_PATH: Final = "/%:@!$&'()*+,;=~"
 """Characters that the path of a URL may have besides letters, digits and `-._` (RFC 3986)."""
 
+_KEEP_IDLE: Final = getattr(socket, "TCP_KEEPIDLE", 0x10)
+"""macOS calls it TCP_KEEPALIVE, with this number."""
+
 # TCP detects after half a minute that the peer no longer answers, also during an idle watch.
 SOCKET_OPTIONS: Final = (
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
+    (socket.IPPROTO_TCP, _KEEP_IDLE, 15),
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
 )

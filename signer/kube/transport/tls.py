@@ -1,7 +1,11 @@
-"""TLS to one API server: only its own CA is trusted, and keys are never written to a disk."""
+"""TLS to one API server: only its own CA is trusted, and the signer writes no key to a disk."""
 
 import os
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from tempfile import NamedTemporaryFile
+from typing import IO
 
 from signer.errors import KubeconfigRefused
 from signer.kube.transport.kubeconfig import ClientCertificate, Connection
@@ -41,16 +45,30 @@ def _load_client_certificate(context: ssl.SSLContext, certificate: ClientCertifi
 
 
 def load_chain(context: ssl.SSLContext, pem: str) -> None:
-    """Load a certificate with its chain and its key, without writing the key to a disk.
+    """Load a certificate with its chain and its key.
 
+    The key reaches no disk on Linux; elsewhere it is in a private file meanwhile.
     Raises `ssl.SSLError` or `ValueError` when OpenSSL cannot use them.
     """
-    # OpenSSL loads a chain from files only; a memfd is a file in memory.
-    descriptor = os.memfd_create("certificate", os.MFD_CLOEXEC)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+    with _private_file() as (file, name):
         file.write(pem)
         file.flush()
-        context.load_cert_chain(f"/proc/self/fd/{descriptor}", password=_reject_encrypted_key)
+        context.load_cert_chain(name, password=_reject_encrypted_key)
+
+
+@contextmanager
+def _private_file() -> Iterator[tuple[IO[str], str]]:
+    """Open a file, in memory if the system has such files. Yield it with its name.
+
+    OpenSSL loads a chain from files only.
+    """
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("certificate", os.MFD_CLOEXEC)
+        with os.fdopen(descriptor, "w", encoding="ascii") as in_memory:
+            yield in_memory, f"/proc/self/fd/{descriptor}"
+    else:
+        with NamedTemporaryFile("w", encoding="ascii") as temporary:
+            yield temporary, temporary.name
 
 
 def _reject_encrypted_key() -> str:

@@ -7,7 +7,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[3]
 MAKEFILE: Final = (ROOT / "Makefile").read_text(encoding="utf-8")
-RULE: Final = re.compile(r"^([a-z-]+):([^=\n]*?)(?:##.*)?\n((?:\t.*\n)*)", re.MULTILINE)
+RULE: Final = re.compile(r"^([a-z0-9-]+):([^=\n]*?)(?:##.*)?\n((?:\t.*\n)*)", re.MULTILINE)
 VARIABLE: Final = re.compile(r"^([A-Z_]+) := (.*)$", re.MULTILINE)
 
 NOT_RUN: Final = {
@@ -38,7 +38,7 @@ def uses_of_targets() -> dict[str, set[str]]:
     lists = {name: set(words.split()) for name, words in VARIABLE.findall(text)}
     uses: dict[str, set[str]] = {name: set() for name in targets}
     for name, needs, recipe in rules:
-        made = re.findall(r"\$\(MAKE\)(?: --\S+)*((?: [a-z-]+)+)", recipe)
+        made = re.findall(r"\$\(MAKE\)(?: --\S+)*((?: [a-z0-9-]+)+)", recipe)
         listed = [lists.get(variable, set()) for variable in re.findall(r"\$\((\w+)\)", recipe)]
         uses[name].update(needs.split(), *map(str.split, made))
         uses[name].update(*(words for words in listed if words <= targets))
@@ -57,6 +57,12 @@ def test_every_target_is_run_by_a_gate_or_has_a_reason() -> None:
             unread.extend(uses[name])
     assert uses.keys() - run == NOT_RUN.keys()
     assert not [name for name in NOT_RUN if name.startswith("test-")]
+
+
+def test_make_lists_every_target_that_has_a_description() -> None:
+    listed = subprocess.check_output(["make", "--no-print-directory"], cwd=ROOT, text=True)
+    described = re.findall(r"^([^\s:]+):.*## ", MAKEFILE, re.MULTILINE)
+    assert [line.split()[1] for line in listed.splitlines()] == described
 
 
 def test_a_target_that_fails_stops_no_other_and_is_in_the_table(tmp_path: Path) -> None:
