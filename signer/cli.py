@@ -8,7 +8,7 @@ import resource
 import socket
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -19,14 +19,11 @@ from signer.explain.command import explain
 from signer.explain.manifests import FilesInvalid
 from signer.explain.report import EXIT_UNDECIDED
 from signer.logs import start_log
-from signer.policy.policy import describe_clusters
 from signer.settings.arguments import PROGRAM, parse_arguments
 from signer.settings.config import (
     DEFAULT_INFRASTRUCTURE_GROUP,
-    Config,
     ConfigError,
     Flags,
-    PolicyFileContents,
     in_cluster_endpoint,
     load,
 )
@@ -53,20 +50,17 @@ def main() -> int:
     match arguments.command:
         case "explain":
             return _explain(arguments)
-        case command:
-            return _run(arguments, only_check=command == "check-config")
+        case _:
+            return _run(arguments)
 
 
-def _run(arguments: argparse.Namespace, *, only_check: bool) -> int:
-    """Load the configuration; then print it, or sign until a signal ends the program."""
+def _run(arguments: argparse.Namespace) -> int:
+    """Load the configuration, then sign until a signal ends the program."""
     log = start_log(arguments.log_level.upper())
     try:
         config = load(_flags(arguments, os.environ))
     except ConfigError as error:
         return _fail(_EXIT_MISUSED, error.problems)
-    if only_check:
-        sys.stdout.write(_describe(config))
-        return 0
     _allow_open_files()
     _return_freed_memory()
     _search_garbage_less_often()
@@ -143,7 +137,6 @@ def _fail(status: int, problems: Sequence[str]) -> int:
 
 def _flags(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Flags:
     return Flags(
-        policy=arguments.policy,
         create_default_policy=arguments.create_default_policy,
         kubeconfig=arguments.kubeconfig,
         in_cluster_endpoint=in_cluster_endpoint(environment),
@@ -155,30 +148,3 @@ def _flags(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Fla
         metrics_address=arguments.metrics_address,
         metrics_secure=arguments.metrics_secure,
     )
-
-
-def _describe(config: Config) -> str:
-    """Return the configuration for an operator, without any secret."""
-    lines = [
-        f"management cluster: {config.management.server}",
-        f"own namespace: {config.own_namespace}",
-        f"watched namespace: {config.watched_namespace or 'all'}",
-        f"infrastructure groups: {', '.join(config.infrastructure_groups)}",
-    ]
-    if config.policy_file is None:
-        lines.append("policies: the KubeletAttestationPolicies of the management cluster")
-    else:
-        lines.extend(_describe_policies(config.policy_file))
-    return "\n".join(lines) + "\n"
-
-
-def _describe_policies(file: PolicyFileContents) -> Iterator[str]:
-    for policy in file.policies.accepted:
-        trust = policy.endorsement_key.trust.value
-        yield f"policy {policy.name}: {describe_clusters(policy.clusters)}, trust {trust}"
-        anchors = file.anchors[policy.name]
-        yield from (f"policy {policy.name}: left out: {problem}" for problem in anchors.unreadable)
-        yield from (
-            f"policy {policy.name}: no authority has signed {source}"
-            for source in anchors.unmatched_lists
-        )

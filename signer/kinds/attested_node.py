@@ -35,9 +35,6 @@ from signer.kinds.endorsement_key import MOVE_LABELS, Term, TrustBasis, replacem
 from signer.kinds.resources import Resource
 
 ATTESTED_NODES: Final = Resource(API_GROUP, API_VERSION, "AttestedNode", "attestednodes")
-_MAX_POLICY_NAME: Final = 253
-"""Characters that the CRD allows. A policy in a file may have a longer name: it is cut off here, so
-that it stops no claim."""
 _MAX_MESSAGE: Final = 1024
 
 
@@ -267,7 +264,7 @@ def encode_attested_node(node: AttestedNodeObject, resource_version: str) -> dic
         "machineUID": node.machine_uid,
         "credentialIDs": list(node.credential_ids),
         "boot": node.boot and _encode_boot(node.boot),
-        "policy": node.policy[:_MAX_POLICY_NAME],
+        "policy": node.policy,
         "basis": node.basis and node.basis.value,
         "bootState": node.boot_state and node.boot_state.value,
         "measured": node.measured and encode_measured(node.measured),

@@ -258,7 +258,7 @@ def _add_explain(command: argparse.ArgumentParser) -> None:
         "--policy",
         type=Path,
         metavar="FILE",
-        help="the signer's policy file (default: the KubeletAttestationPolicies)",
+        help="read the policies from FILE (default: the KubeletAttestationPolicies)",
     )
     command.add_argument(
         "--challenge-keys",
@@ -287,10 +287,10 @@ def _add_policy(command: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="?",
         metavar="FILE",
-        help="the policy file (default: the KubeletAttestationPolicies)",
+        help="policies to lay over the KubeletAttestationPolicies, as kubectl diff does",
     )
     check.add_argument(
-        "--offline", action="store_true", help="do not compare FILE with the Clusters"
+        "--offline", action="store_true", help="read FILE only, and compare it with nothing"
     )
     _add_signer_namespace(check)
 
@@ -320,7 +320,7 @@ def _add_pcrs(command: argparse.ArgumentParser) -> None:
         ),
     ):
         action = add_command(actions, name, what)
-        for add in (_add_connection, _add_signer_namespace, *adders):
+        for add in (_add_connection, *adders):
             add(action)
 
 

@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -34,10 +33,8 @@ class ConfigError(ProblemsError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flags:
-    """The flags of `run` and `check-config`, and what the environment adds to them."""
+    """The flags of `run`, and what the environment adds to them."""
 
-    policy: Path | None
-    """`None`: the policies are objects of the management cluster."""
     create_default_policy: bool
     kubeconfig: Path | None
     in_cluster_endpoint: tuple[str, str] | None
@@ -56,9 +53,6 @@ class Flags:
 class PolicyFileContents:
     """The policies of a file."""
 
-    path: Path
-    digest: str
-    """SHA-256 of the file, in hex."""
     policies: PolicySet
     anchors: Mapping[str, TrustAnchors]
     """The trust anchors of the policies, by the name of the policy."""
@@ -75,8 +69,6 @@ class Config:
     """The namespace of the Clusters that are served; empty for all."""
     infrastructure_groups: tuple[str, ...]
     """API groups of infrastructure objects that are watched."""
-    policy_file: PolicyFileContents | None
-    """The policies at the start; `None`: they are objects of the management cluster."""
     create_default_policy: bool
     """Whether the first start creates a policy for all Clusters, if there is none."""
     metrics_address: tuple[str, int] | None
@@ -93,9 +85,6 @@ def load(flags: Flags) -> Config:
         _check(_NAMESPACE, flags.watched_namespace, "--namespace", "a namespace", problems)
     for group in flags.infrastructure_groups:
         _check(_API_GROUP, group, "--infrastructure-group", "an API group", problems)
-    policy_file = None if flags.policy is None else _policy_file(flags.policy, problems)
-    if flags.create_default_policy and flags.policy is not None:
-        problems.append("--create-default-policy must be absent with --policy")
     metrics_address = _metrics_address(flags.metrics_address, problems)
     if flags.metrics_secure and flags.metrics_address is None:
         problems.append("--metrics-secure requires --metrics-address")
@@ -106,7 +95,6 @@ def load(flags: Flags) -> Config:
         own_namespace=own_namespace,
         watched_namespace=flags.watched_namespace,
         infrastructure_groups=flags.infrastructure_groups,
-        policy_file=policy_file,
         create_default_policy=flags.create_default_policy,
         metrics_address=metrics_address,
         metrics_secure=flags.metrics_secure,
@@ -135,12 +123,7 @@ def _policy_file(path: Path, problems: list[str]) -> PolicyFileContents | None:
     if policies is None:
         return None
     anchors = {p.name: _anchors(p, problems) for p in policies.accepted}
-    return PolicyFileContents(
-        path=path,
-        digest=sha256(content).hexdigest(),
-        policies=policies,
-        anchors=MappingProxyType(anchors),
-    )
+    return PolicyFileContents(policies=policies, anchors=MappingProxyType(anchors))
 
 
 def in_cluster_endpoint(environment: Mapping[str, str]) -> tuple[str, str] | None:

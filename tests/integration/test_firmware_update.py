@@ -17,13 +17,14 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from tests.harness.client import Object
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
+from tests.harness.management import POLICIES
 from tests.harness.node import Node
 from tests.harness.process import wait_until
 from tests.harness.signer import of_cluster
 from tests.integration import csrs
 from tests.integration.measured_nodes import PCRS, boot, renew, values
 from tests.integration.operator_calls import Operator, cluster_of
-from tests.integration.policies import POLICIES, stored_policy
+from tests.integration.policies import stored_policy
 from tests.integration.scripted_node import Script
 
 LABEL = {"firmware-update": "yes"}
@@ -85,7 +86,7 @@ def wait_for_group(operator: Operator, nodes: int) -> Object:
     return group
 
 
-@pytest.mark.usefixtures("object_signer")
+@pytest.mark.usefixtures("signer")
 def test_updated_nodes_are_accepted_as_one_group_and_the_old_value_is_withdrawn(
     fleet: Fleet, machines: Machines
 ) -> None:
@@ -139,7 +140,7 @@ def predictions(directory: Path, vendor: ec.EllipticCurvePrivateKey, version: st
     return file
 
 
-@pytest.mark.usefixtures("object_signer")
+@pytest.mark.usefixtures("signer")
 def test_update_that_its_vendor_predicts_refuses_no_node(
     fleet: Fleet, machines: Machines, tmp_path: Path
 ) -> None:

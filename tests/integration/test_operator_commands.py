@@ -17,14 +17,14 @@ from signer.operator_cli.management.api import connect
 from tests.harness.client import Object
 from tests.harness.fleet import Fleet, WorkloadTenant
 from tests.harness.machines import Machines
-from tests.harness.management import NAMESPACE
+from tests.harness.management import POLICIES
 from tests.harness.node import Node
 from tests.harness.process import wait_until
 from tests.harness.programs import OPERATOR
 from tests.harness.signer import OPT_IN, Signer
 from tests.integration import audit_log, csrs
 from tests.integration.operator_calls import Operator, cluster_of, key_of, policy_file, register
-from tests.integration.policies import POLICIES, stored_policy
+from tests.integration.policies import stored_policy
 from tests.integration.scripted_node import Script
 
 pytestmark = pytest.mark.usefixtures("signer")
@@ -252,7 +252,7 @@ def test_explain_replays_a_live_request(
     node = machines.known()
     offer = Script(node)
     offer.waiting_for("EndorsementKeyNotRegistered")
-    policy = policy_file(tmp_path / "policy.yaml")
+    policy = policy_file(tmp_path / "policy.yaml", "policy-0")
     flags = ("--cluster", cluster_of(node.tenant), "--policy", policy)
     call = operator.call("explain", offer.offer, *flags)
     assert call.status == 3, call
@@ -272,43 +272,28 @@ def test_explain_replays_a_live_request(
     assert "does not exist in the workload cluster" in missing.complaint
 
 
-def test_policy_check_compares_the_file_with_the_clusters(
+def test_policy_check_lays_the_file_over_the_policies_in_force(
     operator: Operator, fleet: Fleet, tmp_path: Path
 ) -> None:
-    file = policy_file(tmp_path / "policy.yaml")
+    """A Cluster of another policy was PolicyMissing, and a conflict with that one was not seen."""
+    clusters = {cluster_of(t) for t in fleet.tenants}
+    file = policy_file(tmp_path / "policy.yaml", "policy-0", mode="ServingOnly")
     [policy] = operator.list("policy", "check", file)
-    assert {cluster_of(t) for t in fleet.tenants} <= set(policy["clusters"])
-    policy_file(file, clusterRef={"namespace": "team-a", "name": "worklaod"})
+    assert clusters <= set(policy["clusters"])
+    policy_file(file, "another", clusterRef={"namespace": "team-a", "name": "worklaod"})
+    call = operator.call("policy", "check", file)
+    assert (call.status, call.complaint) == (1, "")
+    assert "is for no opted-in Cluster: check its selector and the opt-in" in call.output
+    assert operator.call("policy", "check", file, "--offline").status == 0
+    policy_file(file, "another")
     call = operator.call("policy", "check", file)
     assert call.status == 1
-    assert "is for no opted-in Cluster: check its selector and the opt-in" in call.output
-    assert "Cluster team-a/workload gets no certificate: PolicyMissing" in call.complaint
-    assert operator.call("policy", "check", file, "--offline").status == 0
-    policy_file(file, clusterRef={"namespace": "team-a"}, mode="Enforce")
+    assert "other policies are also for" in call.output
+    assert "Cluster team-a/workload gets no certificate: PolicyConflict" in call.complaint
+    policy_file(file, "another", clusterRef={"namespace": "team-a"}, mode="Enforce")
     call = operator.call("policy", "check", file)
     assert (call.status, call.output) == (2, "")
     assert "mode" in call.complaint
-
-
-def test_policy_objects_are_not_used_by_explain_while_the_signer_has_a_file(
-    machines: Machines, operator: Operator, fleet: Fleet
-) -> None:
-    """`explain` said PolicyMissing for a request that was denied with EndorsementKeyBanned."""
-    node = machines.known()
-    offer = Script(node)
-    offer.waiting_for("EndorsementKeyNotRegistered")
-    with stored_policy(fleet, "for-later", {}):
-        check = operator.call("policy", "check", "-o", "json")
-        flags = ("--cluster", cluster_of(node.tenant))
-        explained = operator.call("explain", offer.offer, *flags)
-        doctor = operator.call("doctor", *flags, "-o", "json")
-    assert (check.status, check.items[0]["policy"]) == (0, "for-later")
-    assert {cluster_of(t) for t in fleet.tenants} <= set(check.items[0]["clusters"])
-    assert "warning: the signer has its policies in a file" in check.complaint
-    assert (explained.status, explained.output) == (1, "")
-    assert "the signer has its policies in a file" in explained.complaint
-    found = {i["object"]: i["result"] for i in doctor.items if i["check"] == "policies"}
-    assert found == {NAMESPACE: "ok", "for-later": "warning"}
 
 
 def test_learned_values_are_added_to_a_policy(

@@ -38,7 +38,7 @@ from signer.operator_cli.errors import Rejected, ServerUnavailable
 from signer.operator_cli.management.api import ManagementApi
 from signer.operator_cli.management.snapshot import find_referenced
 from signer.operator_cli.output import printable
-from signer.operator_cli.policies import load_for_cluster, read_policy_file, require_policy_objects
+from signer.operator_cli.policies import load_for_cluster, read_policy_file
 from signer.operator_cli.session import Session
 from signer.operator_cli.workloads.workload_reader import (
     Body,
@@ -63,7 +63,6 @@ def run(session: Session) -> int:
         bodies = [*_management_bodies(session.api, cluster.key), *workload]
         keys = _challenge_keys(session) if arguments.challenge_keys else None
         if arguments.policy is None:
-            require_policy_objects(session)
             policies, anchors = load_for_cluster(session.api, cluster)
         else:
             file = read_policy_file(arguments.policy)

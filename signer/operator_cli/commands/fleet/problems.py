@@ -67,7 +67,7 @@ def run(session: Session) -> int:
     documents = [
         *_unserved(snapshot, signer, session),
         *_unreadable(snapshot),
-        *_nodes(snapshot, signer, session),
+        *_nodes(snapshot, session),
         *_unknown(session),
     ]
     session.show_list(documents, _COLUMNS)
@@ -140,29 +140,28 @@ def _unreadable(snapshot: Snapshot) -> Iterable[Document]:
         yield {**row, "namespace": namespace or None}
 
 
-def _nodes(snapshot: Snapshot, signer: SignerState, session: Session) -> Iterable[Document]:
+def _nodes(snapshot: Snapshot, session: Session) -> Iterable[Document]:
     """Yield the nodes whose renewal was refused or is overdue, those first that expire first."""
     for node in sorted(snapshot.nodes, key=lambda n: n.not_after):
         problem = find_node_problem(node, snapshot, session.now)
         if problem is not None:
-            step = _next_step(node, from_file=signer.reads_only_files)
+            step = _next_step(node)
             kind, reason, message = problem.kind.value, problem.reason, problem.message
             yield _row(kind, node.cluster, node.node_name, reason, message, step)
 
 
-def _next_step(node: AttestedNodeObject, *, from_file: bool) -> str:
-    """Return the next command about a node; `from_file` if no policy object is in force."""
+def _next_step(node: AttestedNodeObject) -> str:
+    """Return the next command about a node."""
     refusal = node.last_refusal
     if refusal is None:
         return "on the node: kubelet-authenticator-tpm doctor"
-    if refusal.measured is not None and not from_file:
+    if refusal.measured is not None:
         return "kubectl attestation pcrs review"
     return printed_command(
         "kubectl attestation explain",
         refusal.request,
         cluster=str(node.cluster),
         challenge_keys=refusal.reason in _OF_ANSWERS,
-        policy="FILE" if from_file else False,
     )
 
 

@@ -15,7 +15,6 @@ from signer.kinds.policy import POLICIES
 from signer.operator_cli.commands.fleet.nodes import has_complete_claim
 from signer.operator_cli.errors import Rejected
 from signer.operator_cli.management.snapshot import Snapshot
-from signer.operator_cli.policies import require_policy_objects
 from signer.operator_cli.session import Session
 from signer.policy.changes.boot_review import (
     Group,
@@ -65,7 +64,6 @@ class Review:
 
 def read_policies(session: Session) -> tuple[PolicySet, Mapping[str, Body]]:
     """Read all policies, and the objects by their names. Raises `CommandError`."""
-    require_policy_objects(session)
     bodies = session.api.list_objects(POLICIES.collection_path())
     policies = PolicySet.of(read_policy(body).policy for body in bodies)
     return policies, {body["metadata"]["name"]: body for body in bodies}

@@ -57,11 +57,6 @@ def test_version_of_the_firmware_has_one_line() -> None:
     assert node.measured.firmware == ""
 
 
-def test_long_name_of_a_policy_stops_no_claim() -> None:
-    """The CRD allows the names of objects; a policy in a file may have any name."""
-    assert stored(replace(NODE, policy="p" * 5000))["spec"]["policy"] == "p" * 253
-
-
 def test_words_of_a_later_version_do_not_hide_a_claim() -> None:
     body = stored(NODE)
     body["spec"] |= {"bootState": "Unheard", "basis": "Unheard"}

@@ -32,7 +32,6 @@ def measured(value: str) -> MeasuredValues:
 
 ARGUMENTS = {
     "output": "json",
-    "signer_namespace": "system",
     "until": None,
     "policy": None,
     "dry_run": "none",
@@ -58,7 +57,7 @@ def console(monkeypatch: pytest.MonkeyPatch, found: Snapshot, *values: str, **mo
     management, allowed = FakeCluster(), {"sha256": {"4": list(values)}}
     pcrs = {"mode": "Warn", "selection": {"sha256": [4]}, "allowed": allowed}
     metadata = {"name": "p", "uid": "u", "generation": 1}
-    body = {"metadata": metadata, "spec": {"pcrs": pcrs}, "status": {"selectedClusters": 1}}
+    body = {"metadata": metadata, "spec": {"pcrs": pcrs}}
     management.put(POLICIES.collection_path(), body)
     return Console(management, {**ARGUMENTS, **more})
 

@@ -33,7 +33,7 @@ def put_policy(management: FakeCluster, name: str = "p", **changes: object) -> N
     allowed = {"sha256": {"4": [OWN]}}
     pcrs = {"mode": "Warn", "selection": {"sha256": [4]}, "allowed": allowed, **changes}
     metadata = {"name": name, "uid": "u", "generation": 1}
-    body = {"metadata": metadata, "spec": {"pcrs": pcrs}, "status": {"selectedClusters": 1}}
+    body = {"metadata": metadata, "spec": {"pcrs": pcrs}}
     management.put(POLICIES.collection_path(), body)
 
 
@@ -67,7 +67,6 @@ def console(
     public.write_bytes(key.public_key().public_bytes(Encoding.PEM, SPKI))
     (directory / "predictions.json.sig").write_text(sign(key, file.read_bytes()) + "\n", "ascii")
     fixed = {"signature": None, "policy": None, "until": None, "dry_run": "none"}
-    fixed["signer_namespace"] = "system"
     named = {"file": file, "key": public, "yes": True}
     return Console(management, {**fixed, **named, **arguments})
 
