@@ -113,14 +113,13 @@ def _explain(arguments: argparse.Namespace) -> int:
     try:
         report, status = explain(
             requests=arguments.file,
-            policy=arguments.policy,
             objects=arguments.objects,
             challenge_key_secret=arguments.challenge_key_secret,
             cluster=arguments.cluster,
             now=arguments.now or datetime.now(UTC),
             json=arguments.output == "json",
         )
-    except (FilesInvalid, ConfigError) as error:
+    except FilesInvalid as error:
         return _fail(_EXIT_MISUSED, error.problems)
     except Exception:  # noqa: BLE001 - Python would exit with 1, which means denied
         traceback.print_exc()

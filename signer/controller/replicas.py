@@ -131,7 +131,7 @@ class Replicas:
         self._tried_lease = False
         self._left = False
         self._valid_until = monotonic() + LEASE_SECONDS
-        """When the steps from `_sharing` to every Cluster begin."""
+        """When this replica begins to take over all Clusters, since it cannot read the Leases."""
         self._reading = _Outage("this replica serves every Cluster")
         self._renewing = _Outage("the Lease of this replica is not renewed")
 

@@ -255,12 +255,6 @@ def _add_explain(command: argparse.ArgumentParser) -> None:
     _add_output(command, ("table", "json"))
     command.add_argument("csr", metavar="CSR", help="the name of the request")
     command.add_argument(
-        "--policy",
-        type=Path,
-        metavar="FILE",
-        help="read the policies from FILE (default: the KubeletAttestationPolicies)",
-    )
-    command.add_argument(
         "--challenge-keys",
         action="store_true",
         help="read the challenge keys, without which no answer can be decided",

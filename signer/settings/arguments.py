@@ -113,15 +113,12 @@ def _add_explain_flags(command: argparse.ArgumentParser) -> None:
         help="CertificateSigningRequests, as kubectl get -o json or -o yaml writes them",
     )
     command.add_argument(
-        "--policy", type=Path, required=True, metavar="FILE", help="read the policies from FILE"
-    )
-    command.add_argument(
         "--objects",
         type=Path,
         nargs="+",
         required=True,
         metavar="FILE",
-        help="objects of the management cluster, and Nodes of the workload cluster",
+        help="objects and policies of the management cluster, and Nodes of the workload cluster",
     )
     command.add_argument(
         "--challenge-key-secret",

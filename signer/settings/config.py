@@ -8,16 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
 from signer.errors import KubeconfigRefused, ProblemsError
 from signer.kube.transport.kubeconfig import Connection, in_cluster, parse_kubeconfig
 from signer.kube.transport.tls import client_context
-from signer.policy.load import PolicyFileInvalid, load_policies
-from signer.policy.policy import Policy, PolicySet
-from signer.settings.trust_bundles import TrustBundleInvalid, load_trust_bundle
-from signer.verify.x509.trust_anchors import NO_ANCHORS, TrustAnchors
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where the kubelet mounts token, CA and namespace of a pod's service account."""
@@ -47,15 +42,6 @@ class Flags:
     metrics_address: str | None
     """`HOST:PORT`."""
     metrics_secure: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyFileContents:
-    """The policies of a file."""
-
-    policies: PolicySet
-    anchors: Mapping[str, TrustAnchors]
-    """The trust anchors of the policies, by the name of the policy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,31 +85,6 @@ def load(flags: Flags) -> Config:
         metrics_address=metrics_address,
         metrics_secure=flags.metrics_secure,
     )
-
-
-def load_policy_file(path: Path) -> PolicyFileContents:
-    """Read policies and the trust anchors that they name.
-
-    Raises `ConfigError` with every problem.
-    """
-    problems: list[str] = []
-    contents = _policy_file(path, problems)
-    if problems or contents is None:
-        raise ConfigError(*problems)
-    return contents
-
-
-def _policy_file(path: Path, problems: list[str]) -> PolicyFileContents | None:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        problems.append(f"{path}: {error.strerror}")
-        return None
-    policies = _policies(path, content, problems)
-    if policies is None:
-        return None
-    anchors = {p.name: _anchors(p, problems) for p in policies.accepted}
-    return PolicyFileContents(policies=policies, anchors=MappingProxyType(anchors))
 
 
 def in_cluster_endpoint(environment: Mapping[str, str]) -> tuple[str, str] | None:
@@ -174,24 +135,6 @@ def _own_namespace(name: str | None, problems: list[str]) -> str:
 def _check(grammar: re.Pattern[str], value: str, flag: str, what: str, problems: list[str]) -> None:
     if not grammar.fullmatch(value):
         problems.append(f"{flag} {value}: must be the name of {what}")
-
-
-def _policies(path: Path, content: bytes, problems: list[str]) -> PolicySet | None:
-    try:
-        return load_policies(content.decode())
-    except UnicodeDecodeError:
-        problems.append(f"{path}: must be UTF-8")
-    except PolicyFileInvalid as error:
-        problems.extend(f"{path}: {problem}" for problem in error.problems)
-    return None
-
-
-def _anchors(policy: Policy, problems: list[str]) -> TrustAnchors:
-    try:
-        return load_trust_bundle(policy)
-    except TrustBundleInvalid as error:
-        problems.append(f"policy {policy.name}: {error}")
-    return NO_ANCHORS
 
 
 def _metrics_address(text: str | None, problems: list[str]) -> tuple[str, int] | None:

@@ -12,13 +12,6 @@ from signer import cli
 from signer.settings.config import Flags
 from tests.harness import kubeconfig, pki
 
-POLICY = {
-    "apiVersion": "attestation.cluster.x-k8s.io/v1alpha1",
-    "kind": "KubeletAttestationPolicy",
-    "metadata": {"name": "default"},
-    "spec": {},
-}
-
 
 @pytest.fixture
 def flags(tmp_path: Path) -> Flags:

@@ -244,14 +244,11 @@ def test_replace_names_the_annotation_that_has_the_old_key(
     assert f"Machine {node.tenant.namespace}/{node.name} still has the old key" in call.complaint
 
 
-def test_explain_replays_a_live_request(
-    machines: Machines, operator: Operator, tmp_path: Path
-) -> None:
+def test_explain_replays_a_live_request(machines: Machines, operator: Operator) -> None:
     node = machines.known()
     offer = Script(node)
     offer.waiting_for("EndorsementKeyNotRegistered")
-    policy = policy_file(tmp_path / "policy.yaml", "policy-0")
-    flags = ("--cluster", cluster_of(node.tenant), "--policy", policy)
+    flags = ("--cluster", cluster_of(node.tenant))
     call = operator.call("explain", offer.offer, *flags)
     assert call.status == 3, call
     assert "would wait: EndorsementKeyNotRegistered" in call.output

@@ -9,7 +9,6 @@ from typing import Final
 
 from common.errors import AttestationError
 from common.printed_command import printed_command
-from signer import errors
 from signer.errors import EndorsementKeyNotRegistered
 from signer.inventory.custom_resources.policy_object import SERVED
 from signer.inventory.unreadable_kinds import CLUSTER_MESSAGE, REASON
@@ -45,12 +44,6 @@ _COLUMNS = (
 )
 _NAMED: Final = 3
 """Clusters that a warning names."""
-_OF_ANSWERS: Final = frozenset(
-    leaf.reason
-    for leaf in vars(errors).values()
-    if isinstance(leaf, type) and issubclass(leaf, AttestationError) and leaf.check[:1] in {*"CQ"}
-)
-"""Reasons that only an answer has: without the challenge keys, no replay decides an answer."""
 
 
 def run(session: Session) -> int:
@@ -157,11 +150,12 @@ def _next_step(node: AttestedNodeObject) -> str:
         return "on the node: kubelet-authenticator-tpm doctor"
     if refusal.measured is not None:
         return "kubectl attestation pcrs review"
+    error = AttestationError.by_reason.get(refusal.reason)
     return printed_command(
         "kubectl attestation explain",
         refusal.request,
         cluster=str(node.cluster),
-        challenge_keys=refusal.reason in _OF_ANSWERS,
+        challenge_keys=error is not None and error.of_answers,
     )
 
 

@@ -10,6 +10,7 @@ import yaml
 
 from signer.kinds.policy import POLICIES
 from signer.operator_cli.commands import policy_check
+from signer.operator_cli.errors import InputInvalid
 from signer.operator_cli.session import Session
 from tests.builders.operator_clusters import CLUSTER
 from tests.fakes.cluster import FakeCluster
@@ -97,3 +98,13 @@ def test_file_is_laid_over_the_policies_in_force(
 def test_offline_the_file_is_compared_with_nothing(tmp_path: Path) -> None:
     found = check(tmp_path / "file.yaml", {"c": TEAM_A}, {"b": C1}, offline=True)
     assert found == (0, {"c": None}, "")
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff", b"{}", b"spec: {"])
+def test_file_without_a_valid_policy_is_refused(tmp_path: Path, content: bytes) -> None:
+    """Broken configuration must not fall back to approving defaults."""
+    file = tmp_path / "file.yaml"
+    file.write_bytes(content)
+    console = Console(FakeCluster(), {"file": file, "offline": True, "output": "json"})
+    with pytest.raises(InputInvalid, match=f"^{file}: "):
+        policy_check.run(console.session())

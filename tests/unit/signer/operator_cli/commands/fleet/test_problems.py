@@ -14,11 +14,12 @@ from common.names import CLIENT_SIGNER
 from signer.inventory.cluster_api.cluster import ClusterCondition, ClusterObject
 from signer.inventory.custom_resources.policy_object import PolicyObject, read_policy
 from signer.inventory.unreadable_kinds import CLUSTER_MESSAGE
+from signer.kinds.attested_node import Refusal
 from signer.operator_cli.commands.fleet import problems
 from signer.operator_cli.management.signer_state import SignerState
 from signer.operator_cli.session import Session
 from tests.builders.operator_clusters import CLUSTER
-from tests.builders.operator_snapshot import snapshot
+from tests.builders.operator_snapshot import NODE, NOW, snapshot
 from tests.builders.replica_leases import replica_lease
 from tests.builders.unreadable import with_managed_fields
 from tests.fakes.cluster import FakeCluster
@@ -182,3 +183,19 @@ def test_object_of_any_tenant_that_cannot_be_read_is_a_row_and_ends_no_command(
         f"correct the object, or kubectl delete {kind.lower()} deep -n team-b"
     )
     assert f"left out: {kind} team-b/deep: nested too deeply" in console.complaint
+
+
+@pytest.mark.parametrize(
+    ("reason", "more"),
+    [
+        ("EventLogMissing", " --challenge-keys"),
+        ("RequesterNotAllowed", ""),
+        ("OfALaterVersion", ""),
+    ],
+)
+def test_challenge_keys_are_asked_for_only_if_an_answer_was_refused(reason: str, more: str) -> None:
+    """Who has them can forge answers."""
+    refusal = Refusal(reason=reason, message="m", time=NOW, request="csr-1")
+    assert problems._next_step(replace(NODE, last_refusal=refusal)) == (
+        f"kubectl attestation explain csr-1 --cluster team-a/c1{more}"
+    )
