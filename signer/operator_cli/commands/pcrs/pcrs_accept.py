@@ -18,7 +18,6 @@ from signer.operator_cli.commands.pcrs.reviews import (
     StoredPolicy,
     choose_group,
     describe_nodes,
-    find_acceptable,
     read_reviews,
 )
 from signer.operator_cli.errors import EXIT_OK, InputInvalid, Rejected
@@ -29,6 +28,7 @@ from signer.policy.changes.boot_review import (
     add_values,
     allows_elsewhere,
     describe_change,
+    find_recorded,
     find_refused,
     missing_pcrs,
 )
@@ -145,7 +145,8 @@ def _missing_groups(session: Session, choice: _Choice, into: Review) -> Sequence
     nodes = choice.nodes if is_own else choice.every_node
     for node in nodes:
         _require_known(node, into.stored)
-    found = find_acceptable(session, into.stored, nodes)
+    reviewed = into.stored.reviewed
+    found = [*find_refused(reviewed, nodes, session.now), *find_recorded(reviewed, nodes)]
     groups = {group.digest: group for group in (*found, *(choice.groups if is_own else ()))}
     if not groups:
         raise Rejected(

@@ -3,12 +3,11 @@
 from typing import Final
 
 from common.printed_command import printed_command
-from signer.operator_cli.commands.pcrs.reviews import WITHDRAW, read_reviews
+from signer.operator_cli.commands.pcrs.reviews import ACTIONS, NOT_ALLOWED, read_reviews
 from signer.operator_cli.errors import EXIT_NEGATIVE, EXIT_OK
 from signer.operator_cli.output import SHORT_KEY, Column, Document, field
 from signer.operator_cli.session import Session
 from signer.policy.changes.boot_review import Group, describe_change
-from signer.policy.policy import PcrMode, Policy
 
 _COLUMNS = (
     Column("GROUP", lambda document: document["group"][:SHORT_KEY]),
@@ -24,9 +23,6 @@ RETRY: Final = (
     "Each node renews at its next try, within half an hour, or at once with"
     " kubelet-authenticator-tpm renew"
 )
-_NOT_ALLOWED: Final = "NotAllowed"
-_RECORDED: Final = "Recorded"
-_UNUSED: Final = "Unused"
 
 
 def run(session: Session) -> int:
@@ -36,32 +32,24 @@ def run(session: Session) -> int:
     if waiting:
         session.warn(f"nodes that were refused for values that are allowed now: {waiting}. {RETRY}")
     documents = [
-        _document(review.stored.reviewed.policy, action, group)
+        _document(state, group)
         for review in reviews
-        for action, groups in review.groups.items()
+        for state, groups in review.groups.items()
         for group in groups
     ]
     session.show_list(documents, _COLUMNS, name=lambda document: str(document["group"]))
-    is_refused = any(document["state"] == _NOT_ALLOWED for document in documents)
-    return EXIT_NEGATIVE if is_refused else EXIT_OK
+    return EXIT_NEGATIVE if any(review.groups[NOT_ALLOWED] for review in reviews) else EXIT_OK
 
 
-def _document(policy: Policy, action: str, group: Group) -> Document:
+def _document(state: str, group: Group) -> Document:
     return {
         "group": group.digest,
-        "state": _state(policy, action, group),
+        "state": state,
         "policy": group.policy,
         "machineLabels": dict(group.machine_labels) or None,
         "nodes": len(group.nodes),
         "change": describe_change(group),
         "clusters": sorted({str(node.cluster) for node in group.nodes}),
         "values": list(map(str, group.values)),
-        "nextStep": printed_command("kubectl attestation pcrs", action, group.digest),
+        "nextStep": printed_command("kubectl attestation pcrs", ACTIONS[state], group.digest),
     }
-
-
-def _state(policy: Policy, action: str, group: Group) -> str:
-    if action == WITHDRAW:
-        return _UNUSED
-    is_recorded = policy.pcrs.mode is PcrMode.RECORD and any(v.is_of_pcr for v in group.values)
-    return _RECORDED if is_recorded else _NOT_ALLOWED

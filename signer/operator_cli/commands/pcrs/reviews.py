@@ -26,8 +26,13 @@ from signer.policy.changes.boot_review import (
 from signer.policy.changes.edits import ReviewedPolicy, describe_labels
 from signer.policy.policy import Policy, PolicySet, describe_clusters
 
+NOT_ALLOWED: Final = "NotAllowed"
+RECORDED: Final = "Recorded"
+UNUSED: Final = "Unused"
 ACCEPT: Final = "accept"
 WITHDRAW: Final = "withdraw"
+ACTIONS: Final = {NOT_ALLOWED: ACCEPT, RECORDED: ACCEPT, UNUSED: WITHDRAW}
+"""What can be done about a group, by its state."""
 _MIN_DIGITS: Final = 6
 Body = Mapping[str, Any]
 
@@ -53,13 +58,13 @@ class Review:
     nodes: Sequence[NodeBoot]
     """The nodes of its Clusters whose claims are complete."""
     groups: Mapping[str, Sequence[Group]]
-    """By the action for which they are."""
+    """By their state."""
 
     @property
     def waiting(self) -> int:
         """Return how many nodes were refused whose values the policy allows by now."""
-        refused = {id(node) for node in self.nodes if node.refused is not None}
-        return len(refused - {id(n) for group in self.groups[ACCEPT] for n in group.nodes})
+        refused = {str(node) for node in self.nodes if node.refused is not None}
+        return len(refused - {str(n) for group in self.groups[NOT_ALLOWED] for n in group.nodes})
 
 
 def read_policies(session: Session) -> tuple[PolicySet, Mapping[str, Body]]:
@@ -89,19 +94,12 @@ def read_reviews(session: Session) -> Sequence[Review]:
         proved = [boot for node, boot in having if has_complete_claim(node, snapshot)]
         every = [] if snapshot.unreadable else [b for n, b in having if snapshot.machine_of(n)]
         groups = {
-            ACCEPT: find_acceptable(session, stored, proved),
-            WITHDRAW: find_unused(stored.reviewed, every),
+            NOT_ALLOWED: find_refused(stored.reviewed, proved, session.now),
+            RECORDED: find_recorded(stored.reviewed, proved),
+            UNUSED: find_unused(stored.reviewed, every),
         }
         reviews.append(Review(stored=stored, nodes=proved, groups=groups))
     return reviews
-
-
-def find_acceptable(
-    session: Session, stored: StoredPolicy, nodes: Sequence[NodeBoot]
-) -> Sequence[Group]:
-    """Return the values of nodes that the policy does not allow, or that it only records."""
-    refused = find_refused(stored.reviewed, nodes, session.now)
-    return [*refused, *find_recorded(stored.reviewed, nodes)]
 
 
 def choose_group(reviews: Sequence[Review], digits: str, action: str) -> tuple[Review, Group]:
@@ -110,7 +108,9 @@ def choose_group(reviews: Sequence[Review], digits: str, action: str) -> tuple[R
     found = [
         (review, group)
         for review in reviews
-        for group in review.groups[action]
+        for state, groups in review.groups.items()
+        if ACTIONS[state] == action
+        for group in groups
         if len(digest) >= _MIN_DIGITS and group.digest.startswith(digest)
     ]
     if len(found) != 1:
