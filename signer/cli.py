@@ -19,7 +19,6 @@ from signer.explain.command import explain
 from signer.explain.manifests import FilesInvalid
 from signer.explain.report import EXIT_UNDECIDED
 from signer.logs import start_log
-from signer.policy.changes.learn import LearnError, draft_policy
 from signer.settings.arguments import PROGRAM, parse_arguments
 from signer.settings.config import (
     DEFAULT_INFRASTRUCTURE_GROUP,
@@ -28,7 +27,6 @@ from signer.settings.config import (
     in_cluster_endpoint,
     load,
 )
-from signer.settings.flags import open_log
 from signer.signals import stop_on_signals
 from signer.stacks import enlarge_stacks
 
@@ -50,8 +48,6 @@ def main() -> int:
     enlarge_stacks()
     arguments = parse_arguments(sys.argv[1:])
     match arguments.command:
-        case "learn":
-            return _learn(arguments)
         case "explain":
             return _explain(arguments)
         case _:
@@ -110,19 +106,6 @@ def _search_garbage_less_often() -> None:
     """
     gc.freeze()
     gc.set_threshold(*_GARBAGE_THRESHOLDS)
-
-
-def _learn(arguments: argparse.Namespace) -> int:
-    """Print the draft of a policy."""
-    try:
-        with open_log(arguments.log, sys.stdin) as log:
-            text = draft_policy(log, nodes=arguments.node, cluster=arguments.cluster)
-    except LearnError as error:
-        return _fail(_EXIT_FAILED, error.problems)
-    except OSError as error:
-        return _fail(_EXIT_MISUSED, [f"{arguments.log}: {error.strerror}"])
-    sys.stdout.write(text)
-    return 0
 
 
 def _explain(arguments: argparse.Namespace) -> int:

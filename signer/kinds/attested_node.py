@@ -63,7 +63,7 @@ class MeasuredValues:
     """
 
     pcrs: Mapping[str, Mapping[str, str]]
-    """Values by bank and PCR, of the PCRs for which the policy has values."""
+    """Values by bank and PCR, of the quoted PCRs for which a policy can have lists."""
     firmware: str = ""
     """Version that the firmware measured; empty if no event shows it."""
     secure_boot: bool | None = None
@@ -215,8 +215,7 @@ def read_attested_node(source: Source) -> AttestedNodeObject:
     cluster = shared_cluster_key(metadata.namespace, spec.cluster_name)
     if metadata.name != attested_node_name(cluster, spec.node_name):
         raise ValueError(
-            "the name of an AttestedNode must be that of its node and Cluster: delete the object, "
-            "which may be of a build before 0.1.0"
+            "the name of an AttestedNode must be that of its node and Cluster: delete the object"
         )
     return AttestedNodeObject(
         name=metadata.name,

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Final
 
 from signer.settings.config import DEFAULT_INFRASTRUCTURE_GROUP
-from signer.settings.flags import add_command, add_learn_flags, add_version, parse_cluster_key
+from signer.settings.flags import add_command, add_version, parse_cluster_key
 
 PROGRAM: Final = "node-attestation-signer"
 COMMANDS: Final = {
     "run": "watch the workload clusters and sign until SIGTERM or SIGINT (the default)",
-    "learn": "print a policy that allows the PCR values of nodes known to be good",
     "explain": "explain offline, check by check, what the signer decides on stored requests",
 }
 _GLOBAL_FLAGS: Final = frozenset({"-h", "--help", "--version"})
@@ -49,7 +48,6 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, add_flags in (
         ("run", _add_run_flags),
-        ("learn", add_learn_flags),
         ("explain", _add_explain_flags),
     ):
         add_flags(add_command(commands, name, COMMANDS[name]))

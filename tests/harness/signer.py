@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import Any, Final, Protocol, Self
 
 import requests
-import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from common.names import CLIENT_SIGNER
@@ -154,19 +153,6 @@ class Signer:
         response = self.ask("/debug/clusters")
         reports = response.json() if response.ok else []
         return {(r["namespace"], r["name"]): r["state"] for r in reports if "state" in r}
-
-    def learn(self, tenant: WorkloadTenant, *nodes: str) -> Mapping[str, Any]:
-        """Draft a policy from the log, as an operator does; return its `spec`."""
-        node_flags = [argument for node in nodes for argument in ("--node", node)]
-        cluster_flags = ["--cluster", f"{tenant.namespace}/{tenant.name}"]
-        result = subprocess.run(
-            [SIGNER, "learn", "--log", str(self.log), *node_flags, *cluster_flags],
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        spec: Mapping[str, Any] = yaml.safe_load(result.stdout)["spec"]
-        return spec
 
     def stop(self) -> int:
         """Send SIGTERM and return the exit status, also while others take over from it.

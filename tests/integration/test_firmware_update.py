@@ -112,7 +112,7 @@ def test_updated_nodes_are_accepted_as_one_group_and_the_old_value_is_withdrawn(
         assert (short.status, "with all 64 digits" in short.complaint) == (2, True)
         assert operator.call("pcrs", "accept", group["group"]).status == 1, "the answer is missing"
         assert allowed(fleet)["0"] == [old["0"]]
-        assert "values added" in follow(operator, group, "--until", "2998-12-31")
+        assert "firmware-update: changed" in follow(operator, group, "--until", "2998-12-31")
         assert pcrs(fleet)["until"] == [{"value": new["0"], "time": "2999-01-01T00:00:00Z"}]
         both = {index: sorted({old[index], new[index]}) for index in old}
         assert allowed(fleet) == both

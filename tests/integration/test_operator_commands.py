@@ -17,14 +17,12 @@ from signer.operator_cli.management.api import connect
 from tests.harness.client import Object
 from tests.harness.fleet import Fleet, WorkloadTenant
 from tests.harness.machines import Machines
-from tests.harness.management import POLICIES
 from tests.harness.node import Node
 from tests.harness.process import wait_until
 from tests.harness.programs import OPERATOR
 from tests.harness.signer import OPT_IN, Signer
-from tests.integration import audit_log, csrs
+from tests.integration import csrs
 from tests.integration.operator_calls import Operator, cluster_of, key_of, policy_file, register
-from tests.integration.policies import stored_policy
 from tests.integration.scripted_node import Script
 
 pytestmark = pytest.mark.usefixtures("signer")
@@ -291,43 +289,6 @@ def test_policy_check_lays_the_file_over_the_policies_in_force(
     call = operator.call("policy", "check", file)
     assert (call.status, call.output) == (2, "")
     assert "mode" in call.complaint
-
-
-def test_learned_values_are_added_to_a_policy(
-    machines: Machines, operator: Operator, signer: Signer, tmp_path: Path
-) -> None:
-    fleet, nodes = operator.fleet, [machines.registered(), machines.registered()]
-    for node in nodes:
-        assert node.call().status == 0
-        audit_log.logged(signer, node, "issued")
-    # No policy names this Cluster, so that only this test uses it.
-    allowed = {"sha256": {str(index): ["ab" * 32] for index in range(8)}}
-    spec = {
-        "clusterRef": {"namespace": "none", "name": "none"},
-        "pcrs": {"mode": "Warn", "allowed": allowed},
-    }
-    flags = ("--cluster", cluster_of(nodes[0].tenant), "--add-to", "learning")
-    with stored_policy(fleet, "learning", spec):
-        for count, node in enumerate(nodes, 2):
-            call = operator.call("learn", "--log", signer.log, "--node", node.name, *flags)
-            assert call.status == 0, call
-            assert "and the policy is for none/none: it allows their values there too" in (
-                call.complaint
-            )
-            policy = tmp_path / "policy.yaml"
-            policy.write_text(call.output, encoding="utf-8")
-            fleet.management.kubectl("replace", "-f", str(policy))
-            stored = fleet.management.admin.get(f"{POLICIES}/learning")["spec"]
-            assert stored["clusterRef"] == spec["clusterRef"]
-            assert stored["pcrs"]["mode"] == "Warn"
-            assert all(
-                len(values) == count
-                for by_index in stored["pcrs"]["allowed"].values()
-                for values in by_index.values()
-            )
-        missing = operator.call("learn", "--log", signer.log, "--node", "none", *flags)
-        assert (missing.status, missing.output) == (1, "")
-        assert "the log has no certificate of node none" in missing.complaint
 
 
 def state_of(operator: Operator, cluster: str) -> str:

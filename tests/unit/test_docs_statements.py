@@ -273,16 +273,6 @@ def test_deployment_that_commands_name_is_shipped() -> None:
         assert labels[key] == value
 
 
-def test_values_are_learned_from_the_logs_of_all_replicas() -> None:
-    """The command read `deployment/…`, which is the log of one replica."""
-    scripts = [block.script for block in blocks() if " learn --log" in block.script]
-    lines = [line for script in scripts for line in script.splitlines()]
-    logs = [line.split() for line in lines if line.startswith("kubectl logs ")]
-    assert logs
-    for words in logs:
-        assert {"-l", "--tail=-1"} <= set(words)
-
-
 @pytest.mark.parametrize("command", ["endorsement-key", "join"])
 def test_quick_start_passes_the_settings_of_the_node(command: str) -> None:
     """Without them the commands failed on real nodes: only units read /etc/default."""

@@ -84,10 +84,10 @@ def test_each_write_names_the_version_that_it_replaces() -> None:
 
 
 def test_attested_node_under_another_name_is_unreadable() -> None:
-    """Two objects could claim one node name. Builds before 0.1.0 named them by a digest."""
+    """Two objects could claim one node name."""
     body = stored(NODE)
     body["metadata"]["name"] = hashlib.sha256(b"node-1").hexdigest()
-    with pytest.raises(ValueError, match=r"delete the object, which may be of a build before 0\.1"):
+    with pytest.raises(ValueError, match="must be that of its node and Cluster: delete the object"):
         read_attested_node(body)
 
 

@@ -179,12 +179,11 @@ def test_only_the_pods_own_variables_of_the_environment_count(
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_each_command_has_its_own_help(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    own_flags = {"run": "--namespace", "learn": "--node"}
+    own_flags = {"run": "--namespace"}
     result = run(monkeypatch, command, "--help")
     assert (result.status, result.stderr) == (0, "")
     assert result.stdout.startswith(f"usage: node-attestation-signer {command} ")
     assert own_flags.get(command, "--objects") in result.stdout
-    assert ("--node " in result.stdout) is (command == "learn")
 
 
 def test_infrastructure_groups_replace_the_default_one() -> None:
