@@ -73,7 +73,7 @@ class MeasuredValues(Record, frozen=True, kw_only=True):
         dict[str, Annotated[dict[str, _Hex], msgspec.Meta(max_length=24)]],
         msgspec.Meta(max_length=3),
     ] = msgspec.field(default_factory=dict)
-    """Values in hex by bank and PCR, of the PCRs for which the policy has values."""
+    """Values in hex by bank and PCR, of the quoted PCRs for which a policy can have lists."""
     firmware: Annotated[str, msgspec.Meta(max_length=64, pattern=r"^[ -~]*\Z")] = ""
     """The version that the firmware measured: one line, since operators read it in a question."""
     secure_boot: bool | None = None
@@ -156,8 +156,7 @@ class AttestedNodeSpec(Record, frozen=True, kw_only=True):
     Mismatch: a PCR had a value that is not allowed, and the mode is Warn. Absent if the policy has
     no such rules."""
     measured: MeasuredValues | None = None
-    """What the node last attested with. Absent if the policy has no rules about PCRs and event
-    log."""
+    """What the node last attested with. `kubectl attestation pcrs accept` allows it."""
     boot: BootCounters | None = None
     """Boot counters of the TPM. They are for operators; no check uses them."""
 
@@ -277,7 +276,7 @@ def read_attested_node(source: Source) -> AttestedNodeObject:
     node = with_metadata(AttestedNodeObject, found.spec, found.metadata)
     if node.name != attested_node_name(node.cluster, node.node_name):
         raise ValueError(
-            "the name of an AttestedNode must be that of its node and Cluster: delete it"
+            "the name of an AttestedNode must be that of its node and Cluster: delete the object"
         )
     return node
 

@@ -21,7 +21,6 @@ from typing import Final
 from tests.packaging.signer.helm import CHART, helm, template
 from tests.packaging.signer.image import NAME, read_digest
 from tests.packaging.signer.readme import write_readme
-from tests.packaging.signer.values_schema import write_schema
 from tests.packaging.signer.version import semantic_version
 
 PACKAGING: Final = CHART.parent
@@ -132,7 +131,6 @@ def main() -> None:
     if arguments.command == "release":
         write_release(arguments.directory, arguments.image)
     else:
-        write_schema()
         write_readme()
         write_manifests(CHART, arguments.directory)
 

@@ -99,7 +99,6 @@ def test_variables_set_what_they_name(clusterctl: Clusterctl) -> None:
     arguments = parse_arguments(container["args"])
     assert deployment["replicas"] == 3
     assert arguments.log_level == "debug"
-    assert arguments.policy is None
     assert arguments.infrastructure_groups == ["infra.example.com"]
     rules = only(rendered, "ClusterRole")["rules"]
     assert any(rule["apiGroups"] == ["infra.example.com"] for rule in rules)

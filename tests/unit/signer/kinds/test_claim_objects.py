@@ -70,7 +70,7 @@ def test_attested_node_under_another_name_is_unreadable() -> None:
     """Two objects could claim one node name."""
     body = stored(NODE)
     body["metadata"]["name"] = hashlib.sha256(b"node-1").hexdigest()
-    with pytest.raises(ValueError, match="that of its node and Cluster: delete it"):
+    with pytest.raises(ValueError, match="that of its node and Cluster: delete the object"):
         read_attested_node(body)
 
 
