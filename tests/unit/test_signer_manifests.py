@@ -13,8 +13,8 @@ import yaml
 
 import common.errors
 import signer.errors
+from builders.values_schema import SCHEMA, build_schema
 from common.errors import AttestationError
-from tests.packaging.signer.values_schema import SCHEMA, build_schema
 
 PACKAGING = Path(__file__).parents[2] / "packaging/signer"
 RUNBOOKS = Path(__file__).parents[2] / "docs/runbooks"

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import yaml
 
-from tests.packaging.signer.helm import CHART
+from builders.values_schema import CHART
 
 README: Final = CHART / "README.md"
 _START: Final = re.compile(r" *# -- (.*)")

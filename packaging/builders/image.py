@@ -1,11 +1,11 @@
 """Builds the container image of the signer with buildah, which needs no daemon.
 
-    python -m tests.packaging.signer.image dist
+    python -m builders.image dist
 
-Writes the image for all architectures as one OCI archive, and the SBOM of each. No program of
-another architecture runs. The base image of the Containerfile is in a registry. Here debootstrap
-makes a base of the same Debian release, so that a machine without access to a registry can build
-the image too. The base is not a part of the image, whose last stage starts from nothing.
+Writes the image for all architectures as one OCI archive. No program of another architecture runs.
+The base image of the Containerfile is in a registry. Here debootstrap makes a base of the same
+Debian release, so that a machine without access to a registry can build the image too. The base is
+not a part of the image, whose last stage starts from nothing.
 """
 
 import argparse
@@ -20,17 +20,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from tests.controlplane import provide, release
-from tests.controlplane.progress import Heartbeat, say
-from tests.harness.wire import output
-from tests.packaging.signer.sbom import make_sbom
-from tests.packaging.signer.version import PROJECT, semantic_version
-from tests.release.lock import read_lock
+from builders.systems import CERTIFICATES, bootstrap, cache, locked, output, say
+from builders.version import PROJECT, semantic_version
 
 SOURCE: Final = PROJECT / "packaging/signer/image"
 NAME: Final = "node-attestation-signer"
 ARCHITECTURES: Final = ("amd64", "arm64")
-THIS_ARCHITECTURE: Final = release.ARCHITECTURES.get(platform.machine(), "")
+_MACHINES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
+THIS_ARCHITECTURE: Final = _MACHINES.get(platform.machine(), "")
 _SUITE: Final = "trixie"
 _SOURCES: Final = f"""\
 deb http://deb.debian.org/debian {_SUITE} main
@@ -38,33 +35,23 @@ deb http://deb.debian.org/debian {_SUITE}-updates main
 deb http://deb.debian.org/debian-security {_SUITE}-security main
 """
 """The same as in Debian's own image. debootstrap leaves security updates out."""
-_AUTHORITIES: Final = "/etc/ssl/certs/ca-certificates.crt"
-"""Authorities of this machine, which may reach the package indexes through a proxy."""
 
 
 def write_image(directory: Path) -> Path:
-    """Build the image and write it as an OCI archive, with its SBOMs. Return the archive."""
+    """Build the image and write it as an OCI archive. Return the archive."""
     directory.mkdir(parents=True, exist_ok=True)
     epoch = int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
     version = semantic_version()
     archive = directory / f"{NAME}-{version}.oci.tar"
-    locked = {pin.name: pin for pin in read_lock(PROJECT / "requirements/signer.txt")}
     with tempfile.TemporaryDirectory() as work, _storage(Path(work)) as buildah:
         base = _import_base(buildah)
         for architecture in ARCHITECTURES:
             say(f"building the image for {architecture}: 1 to 3 minutes")
-            with Heartbeat(lambda: "building the image"):
-                _build(buildah, base, architecture, epoch)
+            _build(buildah, base, architecture, epoch)
         layout = Path(work, "layout")
         target = f"oci:{layout}:{version}"
         _buildah(buildah, "manifest", "push", "--quiet", "--all", "--format", "oci", NAME, target)
         _pack(layout, archive, epoch)
-        for architecture in ARCHITECTURES:
-            root = Path(work, f"root-{architecture}")
-            unpack_root(archive, root, architecture)
-            sbom = json.dumps(make_sbom(root, version, locked), indent=2)
-            name = f"{NAME}-{version}-linux-{architecture}.cdx.json"
-            (directory / name).write_text(f"{sbom}\n", encoding="utf-8")
     say(f"{archive} has {archive.stat().st_size / 1e6:.1f} MB, {read_digest(archive)}")
     return archive
 
@@ -95,9 +82,7 @@ def unpack_root(archive: Path, root: Path, architecture: str = THIS_ARCHITECTURE
 
 
 def _index(tar: tarfile.TarFile) -> dict[str, Any]:
-    layout = tar.extractfile("index.json")
-    assert layout is not None
-    [index] = json.load(layout)["manifests"]
+    [index] = _read_json(tar, "index.json")["manifests"]
     answer: dict[str, Any] = index
     return answer
 
@@ -113,8 +98,12 @@ def _manifest(tar: tarfile.TarFile, architecture: str) -> dict[str, Any]:
 
 
 def _read_blob(tar: tarfile.TarFile, descriptor: dict[str, Any]) -> Any:  # noqa: ANN401 - JSON
-    content = tar.extractfile(_blob_name(descriptor))
-    assert content is not None
+    return _read_json(tar, _blob_name(descriptor))
+
+
+def _read_json(tar: tarfile.TarFile, name: str) -> Any:  # noqa: ANN401 - JSON
+    if (content := tar.extractfile(name)) is None:
+        raise FileNotFoundError(f"the archive must have {name}")
     return json.load(content)
 
 
@@ -125,15 +114,15 @@ def _blob_name(descriptor: dict[str, Any]) -> str:
 
 def debian_base() -> Path:
     """Return a minimal Debian system, made by debootstrap when it is not in the cache."""
-    base = provide.cache_directory(os.environ).with_name("roots") / f"{_SUITE}-image-base"
-    with provide.locked(base.with_name(f".{base.name}.lock")):
+
+    def complete(root: Path) -> None:
+        # Authorities of this machine, which may reach the package indexes through a proxy.
+        shutil.copy(CERTIFICATES, root / "authorities.crt")
+
+    base = cache() / f"{_SUITE}-image-base"
+    with locked(base.with_name(f".{base.name}.lock")):
         if not base.exists():
-            partial = base.with_name(f".{base.name}")
-            shutil.rmtree(partial, ignore_errors=True)
-            say(f"Debian {_SUITE} with debootstrap: about a minute, once on this machine")
-            output("debootstrap", "--variant=minbase", _SUITE, partial)
-            shutil.copy(_AUTHORITIES, partial / "authorities.crt")
-            partial.rename(base)
+            bootstrap(_SUITE, base, (), complete)
         (base / "etc/apt/sources.list").write_text(_SOURCES, encoding="utf-8")
     return base
 

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 import yaml
 
-from tests.packaging.signer.helm import CHART
+from builders.version import PROJECT
 
+CHART: Final = PROJECT / "packaging/signer/chart"
 SCHEMA: Final = CHART / "values.schema.json"
 _CRD: Final = CHART.parent / "crds/kubeletattestationpolicies.yaml"
 _OMITTED: Final = {"description", "format"}
@@ -47,7 +48,3 @@ def _to_json_schema(schema: dict[str, Any]) -> dict[str, Any]:
         elif key not in _OMITTED and not key.startswith("x-kubernetes-"):
             result[key] = value
     return result
-
-
-if __name__ == "__main__":
-    write_schema()
