@@ -266,10 +266,14 @@ test-chart: setup controlplane ## Test the chart with Helm 3, Helm 4, clusterctl
 .PHONY: image
 image: setup ## Build the container image of the signer, without a daemon, into dist/
 	@tests/setup/system-packages.sh $(PYTHON) image
-	@$(BUILDERS).image dist
+	@$(BUILDERS).image signer dist
+
+.PHONY: insecure
+insecure: image ## Build the image of the insecure signer into dist/, for development only: no release has it
+	@$(BUILDERS).image insecure dist
 
 .PHONY: test-image
-test-image: image controlplane ## Build the image, and run the signer in it with the chart's arguments and rights
+test-image: insecure controlplane ## Build the image, and run the signer in it with the chart's arguments and rights
 	$(PYTEST) tests/packaging/signer/test_image.py $(ARGS)
 
 .PHONY: wheel

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from builders.image import NAME, read_digest
+from builders.image import NAME, archive_name, read_digest
 from builders.readme import write_readme
 from builders.values_schema import CHART, write_schema
 from builders.version import semantic_version
@@ -27,7 +27,6 @@ from builders.version import semantic_version
 RELEASE: Final = "node-attestation-signer"
 NAMESPACE: Final = "node-attestation-system"
 PACKAGING: Final = CHART.parent
-NODE: Final = PACKAGING.parent / "node"
 SOURCE: Final = PACKAGING / "manifests"
 RENDERED: Final[Mapping[str, tuple[str | Path, ...]]] = {
     "crds.yaml": ("--show-only", "templates/crds.yaml"),
@@ -36,7 +35,6 @@ RENDERED: Final[Mapping[str, tuple[str | Path, ...]]] = {
 }
 """The options of Helm for each rendered file."""
 _HEADER: Final = "# Rendered from packaging/signer/chart by `make manifests`. Do not edit.\n"
-_INSECURE: Final = "insecure-signer.yaml"
 
 
 def write_manifests(chart: Path, directory: Path) -> None:
@@ -57,7 +55,7 @@ def write_release(directory: Path, image: str) -> None:
     They pull it by the digest of the archive that `make image` has written into the directory.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    archive = directory / f"{NAME}-{semantic_version()}.oci.tar"
+    archive = directory / archive_name(NAME)
     if image and "@" not in image and archive.exists():
         image = f"{image}@{read_digest(archive)}"
     with _chart_of(image) as chart:
@@ -71,14 +69,8 @@ def write_release(directory: Path, image: str) -> None:
         PACKAGING / "node-labels-rbac.yaml",
         PACKAGING / "node-taints-rbac.yaml",
         PACKAGING / "binding-removal-rbac.yaml",
-        NODE / "insecure/insecure-kubelet-join",
-        NODE / "insecure/zz-20-insecure-kubelet-join.conf",
     ):
         shutil.copy(source, directory)
-    insecure = (PACKAGING / _INSECURE).read_text(encoding="utf-8")
-    if image:
-        insecure = _substitute(insecure, r"^( +image: ).*$", rf"\g<1>{image}")
-    (directory / _INSECURE).write_text(insecure, encoding="utf-8")
 
 
 def _helm(*arguments: str | Path) -> str:

@@ -1,11 +1,13 @@
-"""Builds the container image of the signer with buildah, which needs no daemon.
+"""Builds the container images of the signers with buildah, which needs no daemon.
 
-    python -m builders.image dist
+    python -m builders.image signer dist
+    python -m builders.image insecure dist
 
-Writes the image for all architectures as one OCI archive. No program of another architecture runs.
+Writes an image for all architectures as one OCI archive. No program of another architecture runs.
 The base image of the Containerfile is in a registry. Here debootstrap makes a base of the same
 Debian release, so that a machine without access to a registry can build the image too. The base is
-not a part of the image, whose last stage starts from nothing.
+not a part of the image, whose last stage starts from nothing. The image of the insecure signer
+starts from the one of the signer that is in the same directory.
 """
 
 import argparse
@@ -24,10 +26,15 @@ from builders.systems import CERTIFICATES, bootstrap, cache, locked, output, say
 from builders.version import PROJECT, semantic_version
 
 SOURCE: Final = PROJECT / "packaging/signer/image"
+INSECURE: Final = PROJECT / "packaging/signer/insecure"
 NAME: Final = "node-attestation-signer"
+INSECURE_NAME: Final = "node-attestation-insecure-signer"
 ARCHITECTURES: Final = ("amd64", "arm64")
 _MACHINES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 THIS_ARCHITECTURE: Final = _MACHINES.get(platform.machine(), "")
+_INDEX: Final = "index"
+"""The name of the images of all architectures in the storage of buildah."""
+
 _SUITE: Final = "trixie"
 _SOURCES: Final = f"""\
 deb http://deb.debian.org/debian {_SUITE} main
@@ -38,22 +45,28 @@ deb http://deb.debian.org/debian-security {_SUITE}-security main
 
 
 def write_image(directory: Path) -> Path:
-    """Build the image and write it as an OCI archive. Return the archive."""
+    """Build the image of the signer and write it as an OCI archive. Return the archive."""
     directory.mkdir(parents=True, exist_ok=True)
-    epoch = int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
-    version = semantic_version()
-    archive = directory / f"{NAME}-{version}.oci.tar"
-    with tempfile.TemporaryDirectory() as work, _storage(Path(work)) as buildah:
+    with _storage() as buildah:
         base = _import_base(buildah)
         for architecture in ARCHITECTURES:
-            say(f"building the image for {architecture}: 1 to 3 minutes")
-            _build(buildah, base, architecture, epoch)
-        layout = Path(work, "layout")
-        target = f"oci:{layout}:{version}"
-        _buildah(buildah, "manifest", "push", "--quiet", "--all", "--format", "oci", NAME, target)
-        _pack(layout, archive, epoch)
-    say(f"{archive} has {archive.stat().st_size / 1e6:.1f} MB, {read_digest(archive)}")
-    return archive
+            _build(buildah, SOURCE, architecture, BASE=base)
+        return _push(buildah, directory / archive_name(NAME))
+
+
+def write_insecure_image(directory: Path) -> Path:
+    """Build the image of the insecure signer from that of the signer. Return the archive."""
+    signer = directory / archive_name(NAME)
+    with _storage() as buildah:
+        for architecture in ARCHITECTURES:
+            pull = ("pull", "--quiet", f"--arch={architecture}", f"oci-archive:{signer}")
+            _build(buildah, INSECURE, architecture, SIGNER=_buildah(buildah, *pull))
+        return _push(buildah, directory / archive_name(INSECURE_NAME))
+
+
+def archive_name(name: str) -> str:
+    """Return the name of the OCI archive of an image."""
+    return f"{name}-{semantic_version()}.oci.tar"
 
 
 def read_digest(archive: Path) -> str:
@@ -75,10 +88,10 @@ def unpack_root(archive: Path, root: Path, architecture: str = THIS_ARCHITECTURE
     """Unpack the root file system of the image for an architecture in an OCI archive."""
     root.mkdir()
     with tarfile.open(archive) as tar:
-        [layer] = _manifest(tar, architecture)["layers"]
-        content = tar.extractfile(_blob_name(layer))
-        with tarfile.open(fileobj=content) as files:
-            files.extractall(root, filter="tar")
+        for layer in _manifest(tar, architecture)["layers"]:
+            content = tar.extractfile(_blob_name(layer))
+            with tarfile.open(fileobj=content) as files:
+                files.extractall(root, filter="tar")
 
 
 def _index(tar: tarfile.TarFile) -> dict[str, Any]:
@@ -128,15 +141,16 @@ def debian_base() -> Path:
 
 
 @contextmanager
-def _storage(work: Path) -> Iterator[Sequence[str | Path]]:
+def _storage() -> Iterator[Sequence[str | Path]]:
     """Return a buildah command whose images are in a temporary directory."""
-    command = ("buildah", "--root", work / "storage", "--runroot", work / "run")
-    try:
-        yield command
-    finally:
-        # They hold mounts, which would keep the directory.
-        _buildah(command, "rm", "--all")
-        _buildah(command, "rmi", "--all", "--force")
+    with tempfile.TemporaryDirectory() as work:
+        command = ("buildah", "--root", f"{work}/storage", "--runroot", f"{work}/run")
+        try:
+            yield command
+        finally:
+            # They hold mounts, which would keep the directory.
+            _buildah(command, "rm", "--all")
+            _buildah(command, "rmi", "--all", "--force")
 
 
 def _buildah(command: Sequence[str | Path], *arguments: str | Path) -> str:
@@ -155,38 +169,55 @@ def _import_base(buildah: Sequence[str | Path]) -> str:
     return _buildah(buildah, "commit", "--quiet", container)
 
 
-def _build(buildah: Sequence[str | Path], base: str, architecture: str, epoch: int) -> None:
-    """Build the image for an architecture, and add it to the index."""
-    values = {
-        "BASE": base,
+def _build(
+    buildah: Sequence[str | Path], source: Path, architecture: str, **arguments: str
+) -> None:
+    """Build the Containerfile of a directory for an architecture, and add it to the index."""
+    say(f"building the image for {architecture}: 1 to 3 minutes")
+    values = arguments | {
         "BUILDPLATFORM": f"linux/{THIS_ARCHITECTURE}",
-        "SOURCE_DATE_EPOCH": str(epoch),
+        "SOURCE_DATE_EPOCH": str(_epoch()),
         "VERSION": semantic_version(),
         "REVISION": output("git", "-C", PROJECT, "rev-parse", "HEAD").strip(),
     }
     _buildah(
-        buildah, "build", "--quiet", "--isolation", "chroot", "--timestamp", str(epoch),
+        buildah, "build", "--quiet", "--isolation", "chroot", "--timestamp", str(_epoch()),
         "--platform", f"linux/{architecture}",
         *(f"--build-arg={name}={value}" for name, value in values.items()),
-        "--file", SOURCE / "Containerfile", "--ignorefile", SOURCE / "Containerfile.dockerignore",
-        "--manifest", NAME, PROJECT,
+        "--file", source / "Containerfile", "--ignorefile", SOURCE / "Containerfile.dockerignore",
+        "--manifest", _INDEX, PROJECT,
     )  # fmt: skip
 
 
-def _pack(layout: Path, archive: Path, epoch: int) -> None:
-    """Pack an OCI layout, with names, owners and times that are the same in each build."""
-    output(
-        "tar", "--create", "--file", archive, "--directory", layout, "--sort=name",
-        f"--mtime=@{epoch}", "--owner=0", "--group=0", "--numeric-owner", "--mode=u=rwX,go=rX",
-        "oci-layout", "index.json", "blobs",
-    )  # fmt: skip
+def _push(buildah: Sequence[str | Path], archive: Path) -> Path:
+    """Write the index as an archive, with the same names, owners and times in each build."""
+    with tempfile.TemporaryDirectory() as layout:
+        target = f"oci:{layout}:{semantic_version()}"
+        _buildah(buildah, "manifest", "push", "--quiet", "--all", "--format", "oci", _INDEX, target)
+        output(
+            "tar", "--create", "--file", archive, "--directory", layout, "--sort=name",
+            f"--mtime=@{_epoch()}", "--owner=0", "--group=0", "--numeric-owner",
+            "--mode=u=rwX,go=rX", "oci-layout", "index.json", "blobs",
+        )  # fmt: skip
+    say(f"{archive} has {archive.stat().st_size / 1e6:.1f} MB, {read_digest(archive)}")
+    return archive
+
+
+def _epoch() -> int:
+    """Return the time of all files."""
+    return int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
+
+
+WRITERS: Final = {"signer": write_image, "insecure": write_insecure_image}
 
 
 def main() -> None:
-    """Build the image into the directory that the command line names."""
+    """Build the image that the command line names."""
     parser = argparse.ArgumentParser(prog="image", description=__doc__.splitlines()[0])
+    parser.add_argument("image", choices=WRITERS)
     parser.add_argument("directory", type=Path, metavar="DIRECTORY")
-    write_image(parser.parse_args().directory)
+    arguments = parser.parse_args()
+    WRITERS[arguments.image](arguments.directory)
 
 
 if __name__ == "__main__":

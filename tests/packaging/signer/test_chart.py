@@ -382,12 +382,9 @@ def test_release_pulls_the_given_image_and_is_the_same_in_each_build(tmp_path: P
             "binding-removal-rbac.yaml",
         ),
         *("attested-nodes-policy.yaml", "entry-credential.yaml"),
-        *("insecure-signer.yaml", "insecure-kubelet-join", "zz-20-insecure-kubelet-join.conf"),
     }
     for text in (first["install.yaml"].decode(), template("helm3", chart=builds[0] / package)):
         assert container(objects(text))["image"] == image
-    insecure = objects(first["insecure-signer.yaml"].decode())
-    assert container(insecure, "node-attestation-insecure-signer")["image"] == image
 
 
 def test_alerts_and_dashboard_use_metrics_that_exist() -> None:

@@ -23,12 +23,7 @@ from tests.packaging.signer.pod import Pod
 DIST: Final = PROJECT / "dist"
 _ELF_MACHINES: Final = {"amd64": 0x3E, "arm64": 0xB7}
 """The field e_machine of ELF files."""
-PROGRAMS: Final = {
-    "python3",
-    "python3.13",
-    "node-attestation-signer",
-    "node-attestation-insecure-signer",
-}
+PROGRAMS: Final = {"python3", "python3.13", "node-attestation-signer"}
 
 
 @pytest.fixture(scope="session")
@@ -92,13 +87,16 @@ def test_programs_of_both_architectures_are_the_same(archive: Path, tmp_path: Pa
 
 
 def test_only_python_and_the_signer_can_be_executed(root: Path) -> None:
-    """No shell, no package manager, no program of the nodes."""
+    """No shell, no package manager, no program of the nodes, no insecure signer."""
     programs = {
         path.name
         for path in _files(root)
         if path.stat().st_mode & stat.S_IXUSR and path.suffix != ".py" and _is_program(path)
     }
     assert programs <= PROGRAMS
+    modules = {path.name for path in root.glob("usr/local/lib/python3.*/dist-packages/signer/*")}
+    assert "verify" in modules
+    assert "insecure" not in modules
     assert not list(root.glob("usr/local/lib/python3.*/dist-packages/authenticator"))
 
 
@@ -112,9 +110,18 @@ def test_packages_have_debians_security_updates() -> None:
     ]
 
 
-@pytest.mark.parametrize("program", ["node-attestation-signer", "node-attestation-insecure-signer"])
-def test_each_program_starts(root: Path, program: str) -> None:
-    done = run_in(root, f"/usr/local/bin/{program}", "--version")
+def test_signer_starts(root: Path) -> None:
+    done = run_in(root, "/usr/local/bin/node-attestation-signer", "--version")
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, project_version(), "")
+
+
+def test_insecure_signer_is_an_image_of_its_own(archive: Path, tmp_path: Path) -> None:
+    insecure = archive.with_name(image.archive_name(image.INSECURE_NAME))
+    config = image.read_config(insecure)["config"]
+    assert config["Labels"]["org.opencontainers.image.title"] == image.INSECURE_NAME
+    assert config["User"] == "65532:65532"
+    image.unpack_root(insecure, tmp_path / "root")
+    done = run_in(tmp_path / "root", *config["Entrypoint"][2:], "--version")
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, project_version(), "")
 
 
