@@ -54,9 +54,10 @@ from authenticator.state.credential import (
     encode_exec_credential,
     expiration_timestamp,
     freshness,
+    overdue_seconds,
 )
 from authenticator.state.directory import StateDirectory
-from authenticator.state.run_record import RunRecorder
+from authenticator.state.run_record import DONE, FAILED, STARTED, RunRecorder
 from authenticator.state.store import FileStore
 from common.errors import ApiServerUnavailable, AttestationError, Consequence
 
@@ -179,9 +180,13 @@ def _credential(call: Invocation, environment: Mapping[str, str]) -> int:
             fresh = freshness(cached, now)
         _print(call, cached, now)
         if fresh is not Freshness.FRESH or not call.is_known_to(cached):
-            _start_background_run(call, store, environment, Trigger.RENEWAL_DUE)
+            trigger = Trigger.RENEWAL_DUE
         elif store.is_repeat_call(os.getppid(), int(now)):
-            _start_background_run(call, store, environment, Trigger.UNAUTHORIZED_SUSPECTED)
+            trigger = Trigger.UNAUTHORIZED_SUSPECTED
+        else:
+            return 0
+        late = overdue_seconds(cached, now)
+        _start_background_run(call, store, environment, trigger, late)
         return 0
 
 
@@ -209,13 +214,23 @@ def _credential_despite(
     return 0
 
 
-def _log_last_failure(store: FileStore) -> None:
-    """Log the failure of the last background run, for the log of the kubelet."""
-    for record in store.run_records()[-1:]:
-        if record.get("result") != "done":
-            _logger.warning(
-                "the last renewal failed: %s: %s", record.get("reason"), record.get("message")
-            )
+def _log_last_failure(store: FileStore, late: float) -> None:
+    """Log what is known of a renewal that is overdue, for the log of the kubelet.
+
+    No run holds the lock: so a last run that has only started was killed.
+    """
+    last = next(iter(store.run_records()[-1:]), None)
+    if last is None:
+        why = "no run is recorded" if late else ""
+    elif last.get("result") == DONE:
+        why = f"no run has started since that of {last.get('time')}" if late else ""
+    elif last.get("result") == STARTED:
+        why = f"the last run, of {last.get('time')}, was killed"
+    else:
+        why = f"the last renewal failed: {last.get('reason')}: {last.get('message')}"
+    overdue = f"the renewal is overdue for {late / 3600:.1f} h; " if late else ""
+    if why:
+        _logger.warning("%s%s", overdue, why)
 
 
 def _print(call: Invocation, credential: Credential, now: float) -> None:
@@ -226,12 +241,16 @@ def _print(call: Invocation, credential: Credential, now: float) -> None:
 
 
 def _start_background_run(
-    call: Invocation, store: FileStore, environment: Mapping[str, str], trigger: Trigger
+    call: Invocation,
+    store: FileStore,
+    environment: Mapping[str, str],
+    trigger: Trigger,
+    late: float,
 ) -> None:
     """Start a background run unless one holds the lock. Logs a failure to start it."""
-    _log_last_failure(store)
     try:
         with store.lock(Deadline(SystemClock(), 0)):
+            _log_last_failure(store, late)
             log = store.background_log()
         try:
             command = (sys.argv[0], BACKGROUND_COMMAND, trigger.value, *call.arguments)
@@ -239,7 +258,8 @@ def _start_background_run(
         finally:
             os.close(log)
     except DeadlinePassed:
-        return
+        if late:
+            _logger.warning("the renewal is overdue for %.1f h; a run is in progress", late / 3600)
     except (StateDirectoryUnsafe, StateDirectoryUnwritable, OSError) as error:
         _logger.warning("no background run can be started: %s", error)
 
@@ -253,7 +273,7 @@ def _run_in_background(trigger: Trigger, arguments: Sequence[str], raw: bytes | 
         # The launcher serves the cache, and reads no settings: only the record shows it the error.
         state_dir = _build_valid_invocation(parsed, raw, tuple(arguments)).settings.state_dir
         with StateDirectory(state_dir) as directory:
-            record = RunRecorder(clock, trigger.value).record("failed", error)
+            record = RunRecorder(clock, trigger.value).record(FAILED, error)
             FileStore(directory, clock).append_run_record(record)
         raise
     deadline = Deadline(clock, EXCHANGE_TTL_SECONDS)

@@ -6,7 +6,7 @@ credential file if that is intact and private, was obtained for exactly this cal
 arguments, byte for byte), and has neither expired nor been received in the future. After the
 renewal point it then starts a background run of the full program, which takes the lock of the
 exchange or ends. `authenticator.cli` handles every other call, also those for which it serves the
-same credential with a warning: so it serves a due credential after a run that failed.
+same credential with a warning: so it serves a credential whose renewal is overdue.
 
 `authenticator.state.credential` defines the format of the file; a test compares both. Times are
 unix seconds by the node's clock.
@@ -27,6 +27,9 @@ REPEAT_CALL_SECONDS = 10
 
 STALE_EXPIRATION_SECONDS = 120
 """How long client-go may use a credential whose renewal is due before it asks again."""
+
+OVERDUE_SECONDS = 300
+"""A renewal that is due for longer is reported: a run of one minute or two has failed by then."""
 
 LOG_LIMIT = 128 * 1024
 """Bytes of `background.log`: the full program renames a larger one."""
@@ -78,8 +81,8 @@ def private_size(descriptor: int, limit: int) -> int:
     return status.st_size
 
 
-def render(content: bytes, call: tuple[bytes, bytes], now: float) -> tuple[bytes, bool]:
-    """Return the ExecCredential to print, and whether its renewal is due.
+def render(content: bytes, call: tuple[bytes, bytes], now: float) -> tuple[bytes, float]:
+    """Return the ExecCredential to print, and since how many seconds its renewal is due.
 
     Raises unless it is intact, for this call, and valid. `call` is the arguments and the exec info,
     both in hex.
@@ -92,8 +95,8 @@ def render(content: bytes, call: tuple[bytes, bytes], now: float) -> tuple[bytes
     )
     if (arguments, exec_info) != call or now < int(received):
         raise ValueError
-    due = now >= int(renew_at)
-    if due:
+    late = now - int(renew_at)
+    if late >= 0:
         expiration = stale_expiration(details, now)
     pem = details[details.index(b"-----BEGIN CERTIFICATE-----") :].replace(b"\n", b"\\n")
     key = pem.index(b"-----BEGIN PRIVATE KEY-----")
@@ -110,7 +113,7 @@ def render(content: bytes, call: tuple[bytes, bytes], now: float) -> tuple[bytes
             b'"}}\n',
         )
     )
-    return printed, due
+    return printed, late
 
 
 def stale_expiration(details: bytes, now: float) -> bytes:
@@ -174,10 +177,10 @@ def load_cached() -> tuple[bytes, int | None]:
     joined = "\0".join(arguments).encode("utf-8", "surrogateescape")
     call = (joined.hex().encode(), exec_info.hex().encode())
     now = time.time()
-    printed, due = render(read_private(directory, "credential.pem"), call, now)
-    if due:
+    printed, late = render(read_private(directory, "credential.pem"), call, now)
+    if 0 <= late <= OVERDUE_SECONDS:
         return printed, open_background_log(directory)
-    if is_repeat_call(directory, int(now)):
+    if late > 0 or is_repeat_call(directory, int(now)):
         raise ValueError
     return printed, None
 
@@ -185,11 +188,8 @@ def load_cached() -> tuple[bytes, int | None]:
 def open_background_log(directory: int) -> int:
     """Open the log of background runs, and return its descriptor.
 
-    Raises when the last run failed, because the full program reports that to the kubelet's log, and
-    when the log has to be renamed or others may read it.
+    Raises when the log has to be renamed or others may read it.
     """
-    if b'"result": "done"' not in read_private(directory, "runs.jsonl").splitlines()[-1]:
-        raise ValueError
     flags = posix.O_WRONLY | posix.O_CREAT | posix.O_APPEND
     flags |= posix.O_NOFOLLOW | posix.O_NONBLOCK | posix.O_CLOEXEC
     log = posix.open("background.log", flags, 0o600, dir_fd=directory)

@@ -80,9 +80,13 @@ def query_provider(setting: str, deadline: Deadline) -> Identity:
     return registry.query_provider(setting, deadline)
 
 
-def with_provider_identity(settings: Settings, deadline: Deadline) -> Settings:
+def with_provider_identity(
+    settings: Settings, deadline: Deadline, current: Credential | None = None
+) -> Settings:
     """Return settings with the identity from their provider, for commands without an exchange."""
-    return settings.with_provider_identity(lambda setting: query_provider(setting, deadline))
+    return settings.with_provider_identity(
+        lambda setting: query_provider(setting, deadline), current
+    )
 
 
 def build_dependencies(
@@ -129,7 +133,7 @@ def compare_with_cache(
     If nothing differs, the call gets the bytes of the cached exec info: client-go passed these, and
     bytes that are made from a kubeconfig may differ from them in form.
     """
-    cached = _load_or_none(resolved.settings.state_dir, clock)
+    cached = load_credential_or_none(resolved.settings.state_dir, clock)
     if cached is None:
         return resolved, ()
     differences = invocation.differences(call, cached)
@@ -141,7 +145,7 @@ def compare_with_cache(
 
 def find_call(parsed: Arguments, environment: bytes | None, clock: Clock) -> PluginCall:
     """Find the call that the kubelet makes. Raises `ExecInfoInvalid`, `KubeconfigUnusable`."""
-    cached = _load_or_none(Path(parsed.flags.get("stateDir", DEFAULT_STATE_DIR)), clock)
+    cached = load_credential_or_none(Path(parsed.flags.get("stateDir", DEFAULT_STATE_DIR)), clock)
     try:
         return invocation.find_call(
             environment, cached, parsed.kubeconfig, explicit=parsed.kubeconfig_explicit
@@ -184,7 +188,8 @@ def find_state_dir(parsed: Arguments, environment: bytes | None, clock: Clock) -
     return settings.state_dir
 
 
-def _load_or_none(state_dir: Path, clock: Clock) -> Credential | None:
+def load_credential_or_none(state_dir: Path, clock: Clock) -> Credential | None:
+    """Return the credential in a state directory, None also if the directory cannot be used."""
     try:
         return load_credential_from(state_dir, clock)
     except (StateDirectoryUnsafe, StateDirectoryUnwritable):

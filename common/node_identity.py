@@ -60,3 +60,8 @@ def attested_group(key_name: str, term: int) -> str:
 def is_attested_group(text: str) -> bool:
     """Return whether a text has the form of `attested_group`."""
     return _GROUP.fullmatch(text) is not None
+
+
+def is_group_of_key(text: str, key_name: str) -> bool:
+    """Return whether a text is the `attested_group` of a key in any term."""
+    return is_attested_group(text) and text.startswith(attested_group(key_name, 1)[:-1])

@@ -5,13 +5,15 @@ from pathlib import Path
 from typing import Final
 
 from authenticator import wiring
+from authenticator.checks import kubelet_process
 from authenticator.checks.doctor_check import CheckFailed, CheckSkipped, DoctorContext
 from authenticator.config import bootstrap_credential
 from authenticator.enroll.serving import serving_directory
 from authenticator.errors import BootstrapCredentialUnusable
-from authenticator.model import ApiCredential, CsrApi, Deadline
-from authenticator.state.credential import Freshness, freshness, rfc3339
+from authenticator.model import EXCHANGE_TTL_SECONDS, ApiCredential, CsrApi, Deadline
+from authenticator.state.credential import Freshness, freshness, overdue_seconds, rfc3339
 from authenticator.state.directory import StateDirectory
+from authenticator.state.run_record import DONE, STARTED
 from authenticator.state.store import FileStore
 from common.errors import AttestationError
 
@@ -42,7 +44,7 @@ def check_identity(context: DoctorContext) -> str:
     if credential is not None and not credential.is_of(settings.node_name, provider_id):
         raise CheckFailed(
             f"this machine is {identity}, and the certificate is of node {credential.node_name},"
-            f" provider ID {credential.provider_id or 'not recorded'}"
+            f" provider ID {credential.provider_id}"
         )
     return identity
 
@@ -118,8 +120,14 @@ def check_certificate(context: DoctorContext) -> str:
     credential = call.matches(wiring.load_credential_from(call.settings.state_dir, context.clock))
     if credential is None:
         raise CheckFailed("there is no certificate for this call")
-    if freshness(credential, context.clock.now()) is Freshness.EXPIRED:
+    now = context.clock.now()
+    if freshness(credential, now) is Freshness.EXPIRED:
         raise CheckFailed(f"it expired at {rfc3339(credential.not_after)}")
+    if overdue_seconds(credential, now):
+        raise CheckFailed(
+            f"its renewal is overdue since {rfc3339(credential.renew_at)}, and it ends at"
+            f" {rfc3339(credential.not_after)}"
+        )
     return f"until {rfc3339(credential.not_after)}, renewed from {rfc3339(credential.renew_at)}"
 
 
@@ -136,14 +144,34 @@ def check_cache(context: DoctorContext) -> str:
 def check_last_run(context: DoctorContext) -> str:
     """Check that the last run of each kind succeeded."""
     state_dir = context.required_settings().state_dir
-    failures = [
-        f"{run.get('time')}: {run.get('purpose')}: {run.get('reason')}: {run.get('message')}"
-        for run in map(_last_run, (state_dir, serving_directory(state_dir)), (context,) * 2)
-        if run is not None and run.get("result") != "done"
-    ]
+    running = rfc3339(context.clock.now() - EXCHANGE_TTL_SECONDS)
+    failures = []
+    for run in map(_last_run, (state_dir, serving_directory(state_dir)), (context,) * 2):
+        if run is None or run.get("result") == DONE:
+            continue
+        what = f"{run.get('time')}: {run.get('purpose')}: "
+        if run.get("result") != STARTED:
+            failures.append(f"failed at {what}{run.get('reason')}: {run.get('message')}")
+        elif str(run.get("time")) < running:
+            failures.append(f"started at {what}it was killed, because it has no result")
     if failures:
-        raise CheckFailed("failed at " + "; failed at ".join(failures))
+        raise CheckFailed("; ".join(failures))
     return "no failure"
+
+
+def check_kubelet_process(context: DoctorContext) -> str:
+    """Check that a running kubelet has asked for the certificate in the cache."""
+    state_dir = context.required_settings().state_dir
+    if not state_dir.is_dir():
+        return "there is no certificate yet"
+    with StateDirectory(state_dir) as directory:
+        store = FileStore(directory, context.clock)
+        pid = kubelet_process.find_older_holder(
+            store.load_credential(), store.served_processes(), context.clock, context.host_path
+        )
+    if pid is not None:
+        raise CheckFailed(kubelet_process.explain(pid))
+    return "it has asked for the certificate in the cache, or it does not run"
 
 
 def _last_run(path: Path, context: DoctorContext) -> dict[str, object] | None:

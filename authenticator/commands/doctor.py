@@ -66,7 +66,7 @@ def _doctor_context(context: CommandContext, clock: Clock) -> DoctorContext:
         root=Path("/"),
         clock=clock,
         origin=call.origin,
-        settings=_with_provider_identity(call.settings, Deadline(clock, PROVIDER_SECONDS)),
+        settings=_with_provider_identity(call.settings, clock),
         exec_info=call.exec_info,
         differences=call.differences,
         open_tpm=wiring.open_tpm,
@@ -110,13 +110,14 @@ def _before_join(arguments: Arguments, missing: AttestationError) -> _Call:
 
 
 def _with_provider_identity(
-    settings: Settings | AttestationError, deadline: Deadline
+    settings: Settings | AttestationError, clock: Clock
 ) -> Settings | AttestationError:
     """Return the settings with what their provider says, or why it says nothing."""
     if isinstance(settings, AttestationError):
         return settings
+    current = wiring.load_credential_or_none(settings.state_dir, clock)
     try:
-        return wiring.with_provider_identity(settings, deadline)
+        return wiring.with_provider_identity(settings, Deadline(clock, PROVIDER_SECONDS), current)
     except AttestationError as error:
         return error
 
@@ -227,5 +228,10 @@ _CHECKS: Final[tuple[tuple[str, str, Check], ...]] = (
             f" the signer. Then {_RENEW}"
         ),
         doctor_node.check_last_run,
+    ),
+    (
+        "kubelet's certificate",
+        "run systemctl restart kubelet: it then gets the certificate in the cache",
+        doctor_node.check_kubelet_process,
     ),
 )

@@ -20,7 +20,7 @@ from authenticator.enroll.enroll_dependencies import EnrollDependencies
 from authenticator.errors import ConfigurationInvalid, CoolingDown
 from authenticator.model import Deadline
 from authenticator.state.credential import Credential, rfc3339
-from authenticator.state.run_record import RunRecorder
+from authenticator.state.run_record import DONE, FAILED, RunRecorder
 from authenticator.state.store import FileStore
 from common.errors import AttestationError
 
@@ -96,17 +96,17 @@ def run_recorded(
     purpose: str,
     work: Callable[[EnrollDependencies], Credential],
 ) -> Credential:
-    """Call `work` with the real dependencies, and append a record of the run to the store."""
+    """Call `work` with the real dependencies, and append the records of the run to the store."""
     clock = SystemClock()
-    recorder = RunRecorder(clock, purpose)
+    recorder = RunRecorder(clock, purpose, lambda record: _append_record(store, record))
     try:
         credential = work(wiring.build_dependencies(settings, store, clock, recorder))
-    except CoolingDown:
-        raise  # the failure that started the cooldown was reported already
     except Exception as error:
-        _append_record(store, recorder.record("failed", error))
+        # The failure that started a cooldown was reported already.
+        if recorder.has_begun or not isinstance(error, CoolingDown):
+            _append_record(store, recorder.record(FAILED, error))
         raise
-    _append_record(store, recorder.record("done"))
+    _append_record(store, recorder.record(DONE))
     return credential
 
 

@@ -5,15 +5,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from authenticator import wiring
+from authenticator.checks import kubelet_process
 from authenticator.clock import SystemClock
 from authenticator.commands.run import CommandContext, watchdog
 from authenticator.config.setting_table import DEFAULT_STATE_DIR
 from authenticator.enroll.serving import serving_directory
-from authenticator.errors import StateDirectoryUnwritable
+from authenticator.errors import StateCorrupted, StateDirectoryUnwritable
 from authenticator.model import Clock, Deadline
 from authenticator.state.cooldown import remaining
-from authenticator.state.credential import Credential, freshness, rfc3339
+from authenticator.state.credential import Credential, freshness, overdue_seconds, rfc3339
 from authenticator.state.directory import StateDirectory
+from authenticator.state.run_record import DONE, STARTED
 from authenticator.state.store import FileStore
 from common.errors import AttestationError
 from common.printed_command import printed_command
@@ -53,20 +55,24 @@ def _state_dir(context: CommandContext) -> Path:
 
 def collect(store: FileStore, serving: Credential | None, clock: Clock) -> Document:
     """Return certificates, exchange, cooldown and last runs; None for each that does not exist."""
-    runs = store.run_records()
+    runs, credential = store.run_records(), store.load_credential()
+    ended = runs[:-1] if runs and runs[-1].get("result") == STARTED else runs
     return {
-        "certificate": _certificate(store.load_credential(), clock),
+        "certificate": _certificate(credential, clock),
+        "olderCertificate": _older_certificate(credential, store, clock),
         "servingCertificate": _certificate(serving, clock),
         "exchange": _exchange(store, clock),
         "cooldown": _cooldown(store, clock),
         "lastRun": runs[-1] if runs else None,
-        "lastFailure": next((run for run in reversed(runs) if run.get("result") != "done"), None),
+        "lastFailure": next((run for run in reversed(ended) if run.get("result") != DONE), None),
     }
 
 
 def format_text(document: Document) -> str:
     """Return the document as lines."""
     lines = _certificate_lines(document["certificate"])
+    if document["olderCertificate"] is not None:
+        lines.append(f"kubelet      {document['olderCertificate']}")
     serving = document["servingCertificate"]
     if serving is not None:
         lines.append(f"serving      {serving['state']}, until {serving['notAfter']}")
@@ -94,7 +100,17 @@ def _certificate(credential: Credential | None, clock: Clock) -> Document | None
         "renewAt": rfc3339(credential.renew_at),
         "notAfter": rfc3339(credential.not_after),
         "secondsLeft": max(0, round(credential.not_after - now)),
+        "secondsOverdue": round(overdue_seconds(credential, now)),
     }
+
+
+def _older_certificate(credential: Credential | None, store: FileStore, clock: Clock) -> str | None:
+    """Return what it means if the kubelet holds an older certificate than the cached one."""
+    try:
+        pid = kubelet_process.find_older_holder(credential, store.served_processes(), clock)
+    except StateCorrupted:
+        return None  # it is not known whom the certificate was given to
+    return None if pid is None else kubelet_process.explain(pid)
 
 
 def _exchange(store: FileStore, clock: Clock) -> Document | None:
@@ -130,10 +146,12 @@ def _cooldown(store: FileStore, clock: Clock) -> Document | None:
 def _certificate_lines(certificate: Document | None) -> list[str]:
     if certificate is None:
         return ["certificate  none"]
+    seconds = certificate["secondsOverdue"]
+    late = f": overdue for {seconds / 3600:.1f} h" if seconds else ""
     return [
         f"node         {certificate['node']}",
         f"certificate  {certificate['state']}, until {certificate['notAfter']}",
-        f"renewal      from {certificate['renewAt']}",
+        f"renewal      from {certificate['renewAt']}" + late,
     ]
 
 

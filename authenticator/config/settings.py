@@ -3,6 +3,7 @@
 Unknown settings are errors, and one error reports all problems (see `setting_table`).
 """
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from authenticator.config.setting_table import (
 )
 from authenticator.errors import ConfigurationInvalid
 from authenticator.providers.provider import Identity
+from authenticator.state.credential import Credential
 from authenticator.tpm.device import DEFAULT_TCTI, KeyType
 from common.errors import AttestationError
 from common.names import CLIENT_SIGNER
@@ -26,6 +28,7 @@ from common.node_identity import require_node_name, require_provider_id
 PROVIDER_ID_SIZE_LIMIT: Final = 4096
 ENTRY_KUBECONFIG: Final = "entry-kubelet.conf"
 _PROVIDER_ID_KEYS: Final = ("providerID", "providerIDFile")
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,27 +62,40 @@ class Settings:
         return not self.node_name_explicit or node_name == self.node_name
 
     def with_provider_identity(
-        self, query: Callable[[str], Identity], cached_name: str | None = None
+        self, query: Callable[[str], Identity], current: Credential | None = None
     ) -> "Settings":
         """Return complete settings: what is not set comes from `query`, the provider.
 
-        Where neither settings nor provider name the node, it keeps `cached_name`, the name in its
-        certificate, else gets the host name. Raises what `query` raises, and ConfigurationInvalid
-        when the host name is not a node name.
+        Without a name in the settings, a node keeps the name in its `current` certificate while the
+        provider gives the same provider ID, or gives no name. Else it gets the provider's name, or
+        the host name. Raises what `query` raises, and ConfigurationInvalid when the host name is
+        not a node name.
         """
         has_provider_id = self.provider_id is not None or self.provider_id_file is not None
         if self.provider is None or (has_provider_id and self.node_name_explicit):
-            return _with_valid_name(replace(self, provider=None), cached_name)
+            return _with_valid_name(replace(self, provider=None), current)
         identity = query(self.provider)
-        name = None if self.node_name_explicit else identity.node_name
         settings = replace(
             self,
-            node_name=name or self.node_name,
-            node_name_explicit=self.node_name_explicit or name is not None,
             provider_id=self.provider_id if has_provider_id else identity.provider_id,
             provider=None,
         )
-        return _with_valid_name(settings, cached_name)
+        name = None if self.node_name_explicit else identity.node_name
+        if name is None:
+            return _with_valid_name(settings, current)
+        if (
+            current is not None
+            and current.node_name != name
+            and current.provider_id == settings.required_provider_id()
+        ):
+            _logger.warning(
+                "the provider calls this node %s: it stays %s, the name in its certificate, while"
+                " the provider ID is the same",
+                name,
+                current.node_name,
+            )
+            name = current.node_name
+        return replace(settings, node_name=name, node_name_explicit=True)
 
     def required_provider_id(self) -> str:
         """Return the provider ID, from its file if one is named. Raises `ConfigurationInvalid`."""
@@ -140,11 +156,11 @@ def _read_optional(path: Path, limit: int) -> bytes | None:
         return None
 
 
-def _with_valid_name(settings: Settings, cached_name: str | None) -> Settings:
+def _with_valid_name(settings: Settings, current: Credential | None) -> Settings:
     if settings.node_name_explicit:
         return settings
-    if cached_name is not None:
-        return replace(settings, node_name=cached_name)
+    if current is not None:
+        return replace(settings, node_name=current.node_name)
     try:
         require_node_name(settings.node_name)
     except AttestationError as error:

@@ -178,9 +178,7 @@ class _Enrollment:
             with self._deps.phases.phase("provider"):
                 return self._deps.query_provider(provider, self._deadline)
 
-        settings = self._invocation.settings.with_provider_identity(
-            query, None if current is None else current.node_name
-        )
+        settings = self._invocation.settings.with_provider_identity(query, current)
         settings = replace(
             settings, provider_id=settings.required_provider_id(), provider_id_file=None
         )

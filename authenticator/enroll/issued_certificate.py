@@ -26,7 +26,7 @@ from authenticator.errors import CertificateMismatch, CertificateNotAccepted, Cl
 from authenticator.model import CertificateSpec
 from authenticator.state.credential import rfc3339
 from common.names import NODE_USER_PREFIX, NODES_GROUP
-from common.node_identity import is_attested_group
+from common.node_identity import is_attested_group, is_group_of_key
 
 _T = TypeVar("_T", bound=x509.ExtensionType)
 _EXTENDED: Final = {
@@ -96,6 +96,17 @@ def verify_issued_certificate(
         not_before=not_before,
         not_after=not_after,
     )
+
+
+def is_of_key(chain: bytes, key_name: str) -> bool:
+    """Return whether a client certificate that was stored names this endorsement key.
+
+    `key_name` is the SHA-256 of its SubjectPublicKeyInfo in hex. Raises `ValueError` if the
+    certificate cannot be read.
+    """
+    leaf = x509.load_pem_x509_certificates(chain)[0]
+    groups = leaf.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+    return any(is_group_of_key(str(group.value), key_name) for group in groups)
 
 
 def verify_serving_chain(chain: bytes, client_chain: bytes, authorities: Sequence[str]) -> None:

@@ -143,15 +143,14 @@ def _build_request(
 ) -> _ServingRequest:
     """Resolve names and identity. Without flags the provider is asked each time: names change."""
     settings = call.settings
-    client_name = None if current is None else current.node_name
     if names or settings.provider is None:
         settings = settings.with_provider_identity(
-            lambda setting: deps.query_provider(setting, deadline), client_name
+            lambda setting: deps.query_provider(setting, deadline), current
         )
     else:
         identity = deps.query_provider(settings.provider, deadline)
         names = identity.addresses
-        settings = settings.with_provider_identity(lambda _: identity, client_name)
+        settings = settings.with_provider_identity(lambda _: identity, current)
     if not names:
         raise ConfigurationInvalid(
             "no names for the serving certificate: set --address and --dns, each exactly as the"

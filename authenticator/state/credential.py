@@ -33,6 +33,9 @@ CHECK_MODULUS: Final = 2**61 - 1
 STALE_EXPIRATION_SECONDS: Final = 120
 """`expirationTimestamp` of a certificate that is served although its renewal is due."""
 
+OVERDUE_SECONDS: Final = 300
+"""A renewal that is due for longer is a problem."""
+
 CLOCK_SKEW_SECONDS: Final = 300
 """A clock that is set back by less does not send the call to the full program."""
 
@@ -56,14 +59,14 @@ class Credential:
     exec_info: bytes
     arguments: tuple[str, ...]
     api_version: str
-    provider_id: str | None = None
-    """Of the machine that obtained it; `None` in files of versions that did not record it."""
+    provider_id: str
+    """Of the machine that obtained it."""
     known_calls: tuple[str, ...] = ()
     """Digests of the exec infos that this certificate or an earlier one was obtained for."""
 
     def is_of(self, node_name: str, provider_id: str) -> bool:
         """Return whether the machine with this identity obtained the certificate."""
-        return self.node_name == node_name and self.provider_id in {None, provider_id}
+        return self.node_name == node_name and self.provider_id == provider_id
 
     @property
     def lifetime(self) -> int:
@@ -104,6 +107,15 @@ def freshness(credential: Credential, now: float) -> Freshness:
     by_its_dates = now < credential.not_after
     since_receipt = now < credential.received_at + credential.lifetime
     return Freshness.RENEWAL_DUE if by_its_dates or since_receipt else Freshness.EXPIRED
+
+
+def overdue_seconds(credential: Credential, now: float) -> float:
+    """Return for how long the renewal has been due; 0 while that is no problem.
+
+    The certificate shows it, also when a run ended without a record, or never started.
+    """
+    late = now - credential.renew_at
+    return late if late > OVERDUE_SECONDS else 0.0
 
 
 def expiration_timestamp(credential: Credential, now: float) -> int:
@@ -188,7 +200,7 @@ def _parse(content: bytes) -> Credential:
         exec_info=bytes.fromhex(exec_info.decode()),
         arguments=tuple(arguments.split("\0")) if arguments else (),
         api_version=api_version.decode(),
-        provider_id=details.get("providerID") and str(details["providerID"]),
+        provider_id=str(details["providerID"]),
         known_calls=tuple(map(str, details.get("calls", ()))),
     )
 

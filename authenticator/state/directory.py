@@ -100,6 +100,19 @@ class StateDirectory:
         except OSError as error:
             raise StateDirectoryUnwritable(f"{self.path / name}: {error.strerror}") from error
 
+    def rename(self, name: str, new: str) -> None:
+        """Give a file another name, if it is there.
+
+        Raises `StateDirectoryUnsafe`, `StateDirectoryUnwritable`.
+        """
+        self._require_private()
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(name, new, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+            os.fsync(self._fd)
+        except OSError as error:
+            raise StateDirectoryUnwritable(f"{self.path / name}: {error.strerror}") from error
+
     def remove(self, name: str) -> None:
         """Remove a file if it is there.
 

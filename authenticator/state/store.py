@@ -4,7 +4,8 @@
     pending.json     the exchanges in progress, by fingerprint
     cooldown.json    the cooldowns, by fingerprint
     served           which processes were served the credential, and when (written by `launcher`)
-    runs.jsonl       one record per run              (see `run_record`)
+    runs.jsonl       that each run started, and how it ended (see `run_record`)
+    foreign.pem      a credential of another machine, which no call uses
     exchange.lock    locked while an exchange runs
     background.log   stderr of background runs
 
@@ -24,6 +25,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -37,8 +39,10 @@ from authenticator.state import credential as credential_file
 from authenticator.state.credential import Credential
 from authenticator.state.directory import StateDirectory
 from authenticator.state.entries import Entry, decode_entries, decode_object, encode_entries
+from authenticator.state.run_record import STARTED
 
 CREDENTIAL: Final = "credential.pem"
+FOREIGN: Final = "foreign.pem"
 PENDING: Final = "pending.json"
 COOLDOWN: Final = "cooldown.json"
 LAST_SERVED: Final = "served"
@@ -89,11 +93,14 @@ class FileStore:
         self._directory.write_atomic(CREDENTIAL, credential_file.encode(credential))
         with contextlib.suppress(StateDirectoryUnwritable):
             self._directory.remove(LAST_SERVED)
+            self._directory.remove(FOREIGN)
 
-    def discard_credential(self) -> None:
-        """Delete the credential, which is of another machine. Raises `StateDirectoryUnwritable`."""
-        self._directory.remove(CREDENTIAL)
-        self._directory.remove(LAST_SERVED)
+    def set_credential_aside(self) -> None:
+        """Keep the credential, which is of another machine, where no call finds it.
+
+        Only a new credential replaces it. Raises `StateDirectoryUnwritable`.
+        """
+        self._directory.rename(CREDENTIAL, FOREIGN)
 
     def pending_exchanges(self) -> list[PendingExchange]:
         """Return all exchanges in progress, the newest last."""
@@ -128,6 +135,11 @@ class FileStore:
         """Delete all cooldowns: they were for the credential that was just replaced."""
         self._directory.remove(COOLDOWN)
 
+    def served_processes(self) -> dict[int, int]:
+        """Return which processes were served this credential, and when. Raises `StateCorrupted`."""
+        content = self._directory.read(LAST_SERVED) or b""
+        return {int(pid): int(since) for pid, since in _SERVED.findall(content)}
+
     def is_repeat_call(self, parent: int, now: int) -> bool:
         """Return whether this process was served this credential before, and note that it is now.
 
@@ -135,8 +147,7 @@ class FileStore:
         note that cannot be read or written costs this sign of a 401, never the credential.
         """
         try:
-            content = self._directory.read(LAST_SERVED) or b""
-            notes = {int(pid): int(since) for pid, since in _SERVED.findall(content)}
+            notes = self.served_processes()
             since = notes.pop(parent, None)
             if since is not None and 0 <= now - since <= REPEAT_CALL_SECONDS:
                 return False
@@ -154,13 +165,21 @@ class FileStore:
             file.write(json.dumps(record).encode() + b"\n")
 
     def run_records(self) -> list[dict[str, object]]:
-        """Return the records of the last runs, oldest first, without those that are damaged."""
+        """Return a record of each of the last runs, oldest first, without those that are damaged.
+
+        A run that has only started still runs, or was killed.
+        """
         try:
             lines = (self._directory.read(RUNS) or b"").splitlines()
         except StateCorrupted as error:
             _logger.warning("the records of earlier runs are ignored: %s", error)
             return []
-        return [record for line in lines if (record := decode_object(line)) is not None]
+        records = [record for line in lines if (record := decode_object(line)) is not None]
+        return [
+            record
+            for record, following in pairwise((*records, {}))
+            if record.get("result") != STARTED or record.get("time") != following.get("time")
+        ]
 
     def background_log(self) -> int:
         """Open the log of background runs; the caller closes the descriptor."""

@@ -84,7 +84,7 @@ def _decisions(explanation: Explanation) -> Iterable[str]:
 def _line(result: CheckResult) -> str:
     error = result.error
     text = describe_result(result) if error is None else f"{error.reason}: {error.message}"
-    line = f"  {result.check:3} {result.outcome.value:13} {CHECKS[result.check].title}"
+    line = f"  {result.check:3} {result.outcome.value:13} {CHECKS[result.check]}"
     if text:
         line += f": {text}"
     if error is not None and error.detail:
@@ -130,7 +130,7 @@ def _document(explanation: Explanation) -> dict[str, Any]:
 def _check(result: CheckResult) -> dict[str, Any]:
     document = {
         "check": result.check,
-        "about": CHECKS[result.check].title,
+        "about": CHECKS[result.check],
         "outcome": result.outcome.value,
     }
     if result.outcome is Outcome.PASSED:

@@ -31,11 +31,12 @@ from signer.verify.attestation.measured_boot import MeasuredBoot, verify_event_l
 from signer.verify.attestation.quote import verify_quote
 from signer.verify.attestation.quoted_pcrs import Pcrs, verify_pcr_policy, verify_pcrs
 from signer.verify.context import VerificationContext
+from signer.verify.grounds.ground import Ground, PresentedKeys, present_keys
+from signer.verify.grounds.trust import verify_endorsement_trust
 from signer.verify.machines.attestation_certificate import (
     verify_presented_attestation_key,
 )
 from signer.verify.machines.claims import verify_no_conflicting_claim
-from signer.verify.machines.endorsement_trust import PresentedKeys, Trust, verify_endorsement_trust
 from signer.verify.machines.machine import find_machine, verify_machine
 from signer.verify.machines.serving_names import ServingNames, verify_serving_names
 from signer.verify.requests.credentials import requester_credential
@@ -60,7 +61,7 @@ class VerifiedAnswer:
     public_key: PublicKey
     serving_names: ServingNames | None
     """`None` for client certificates."""
-    trust: Trust
+    ground: Ground
     """Which key of the TPM is trusted, and so is claimed."""
     boot: BootCounters
     pcrs: Pcrs
@@ -123,15 +124,14 @@ def verify_answer(
     trace(checks.MACHINE, machine)
 
     # (A2 E2)
-    trust = verify_endorsement_trust(proof.keys, machine, requester, context)
-    trace(checks.TRUST, trust)
+    ground = trace(checks.TRUST, verify_endorsement_trust(proof.keys, machine, context))
 
     # (E3)
     cluster = inventory.cluster().key
     holder = KeyHolder(
-        cluster=cluster, node_name=node_name, provider_id=answer.provider_id, basis=trust.basis
+        cluster=cluster, node_name=node_name, provider_id=answer.provider_id, basis=ground.basis
     )
-    verify_no_conflicting_claim(trust.names, holder, machine.machine, inventory)
+    verify_no_conflicting_claim(ground.names, holder, machine.machine, inventory)
     trace(checks.NO_CONFLICT, holder)
 
     # (S1 S2 S3)
@@ -143,7 +143,7 @@ def verify_answer(
         machine=machine.machine,
         public_key=answer.request.public_key,
         serving_names=serving_names,
-        trust=trust,
+        ground=ground,
         boot=proof.boot,
         pcrs=proof.pcrs,
         measured_boot=proof.measurements.boot,
@@ -194,9 +194,7 @@ def _verify_proof(
     # (Q4)
     measurements = trace(checks.PCR_POLICY, _verify_measurements(pcrs, answer, context))
 
-    keys = PresentedKeys(
-        endorsement=endorsement_key, attestation=attestation_key, evidence=evidence, pcrs=pcrs
-    )
+    keys = present_keys(endorsement_key, attestation_key, evidence, context, pcrs)
     return _Proof(
         keys=keys,
         boot=_boot_counters(attest),

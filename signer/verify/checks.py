@@ -1,4 +1,4 @@
-"""Every check that the signer makes: its number, its title, its files, and its place in the order.
+"""Every check that the signer makes: its number, its title, and its place in the order.
 
 The verifying functions report each step that passed by its constant, and `explain` shows the steps
 of an order that were not reached. So a new check is one entry in `CHECKS` and one in a step.
@@ -8,112 +8,50 @@ that the check raises (`check="E2"`) and the sections of code that make it (`# (
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One check."""
-
-    title: str
-    files: tuple[str, ...]
-    """From the root of the repository; each names the check's number."""
-
-
-def _verify(*names: str) -> tuple[str, ...]:
-    return tuple(f"signer/verify/{name}" for name in names)
-
-
-CHECKS: Final[Mapping[str, Check]] = MappingProxyType(
+CHECKS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "R0": Check("Cluster: opted in, no automatic approval", _verify("requests/recognize.py")),
-        "R1": Check("signer name; no decision yet", _verify("requests/recognize.py")),
-        "R2": Check("usages", _verify("requests/request.py")),
-        "R3": Check("requester", _verify("requests/request.py")),
-        "R4": Check("RBAC allows the requester its certificate", _verify("requests/access.py")),
-        "P1": Check(
-            "size limits",
-            (
-                "common/requests/csr.py",
-                "common/requests/pkcs10.py",
-                "common/evidence.py",
-                *_verify("requests/parse.py"),
-            ),
-        ),
-        "P2": Check("PEM blocks", ("common/requests/csr.py",)),
-        "P3": Check(
-            "request: signature and key",
-            ("common/requests/pkcs10_key.py", *_verify("requests/parse.py", "weak_keys.py")),
-        ),
-        "P4": Check("subject", ("common/requests/pkcs10.py",)),
-        "P5": Check("extensions", ("common/requests/pkcs10.py", *_verify("requests/parse.py"))),
-        "P6": Check("attestation data", ("common/evidence.py", *_verify("requests/request.py"))),
-        "C1": Check("challenge: age and key", _verify("answer.py")),
-        "A1": Check("attestation key", _verify("attestation/attestation_key.py", "weak_keys.py")),
-        "A2": Check(
-            "certificate of the attestation key",
-            _verify("machines/attestation_certificate.py"),
-        ),
-        "Q1": Check("quote: form and signature", _verify("attestation/quote.py")),
-        "Q2": Check(
-            "quote: binding to the challenge", _verify("answer.py", "attestation/quote.py")
-        ),
-        "Q3": Check("PCRs: selection and digest", _verify("attestation/quoted_pcrs.py")),
-        "Q4": Check(
-            "PCRs: policy and event log",
-            _verify(
-                "answer.py",
-                "attestation/quoted_pcrs.py",
-                "attestation/signed_pcrs.py",
-                "attestation/measured_boot.py",
-            ),
-        ),
-        "M1": Check("Machine with the provider ID", _verify("machines/machine.py")),
-        "M2": Check("Machine and Cluster ready for a first join", _verify("machines/machine.py")),
-        "M3": Check("node name", _verify("machines/machine.py", "kubelet_serving.py")),
-        "M4": Check("Node with the node name", _verify("machines/machine.py")),
-        "M5": Check("node requests its own name", _verify("requests/request.py")),
-        "M6": Check(
-            "nodeRef and Nodes with the provider ID",
-            _verify("machines/machine.py", "machines/endorsement_trust.py"),
-        ),
-        "M7": Check("first join of a new Machine", _verify("machines/machine.py")),
-        "E1": Check(
-            "endorsement key: template and strength",
-            _verify("attestation/endorsement_key.py", "weak_keys.py"),
-        ),
-        "E2": Check(
-            "endorsement key: trust",
-            _verify(
-                "machines/endorsement_trust.py",
-                "machines/registered_keys.py",
-                "machines/attestation_certificate.py",
-                "x509/endorsement_certificate.py",
-            ),
-        ),
-        "E3": Check("endorsement key: not banned, not in use", _verify("machines/claims.py")),
-        "K1": Check(
-            "claim of the endorsement key",
-            _verify("machines/claims.py", "machines/claim_writes.py"),
-        ),
-        "K2": Check(
-            "claim of the node name", _verify("machines/claims.py", "machines/claim_writes.py")
-        ),
-        "K3": Check("second write of the endorsement key", _verify("machines/claim_writes.py")),
-        "K4": Check(
-            "certificate with which the node filed the request",
-            _verify("requests/credentials.py", "machines/claim_writes.py"),
-        ),
-        "S1": Check("serving names: form", _verify("machines/serving_names.py")),
-        "S2": Check(
-            "serving names: addresses of the Machine", _verify("machines/serving_names.py")
-        ),
-        "S3": Check("serving names: no address of others", _verify("machines/serving_names.py")),
-        "I1": Check("certificate", ("signer/issue/certificate.py", "signer/issue/lint.py")),
+        "R0": "Cluster: opted in, no automatic approval",
+        "R1": "signer name; no decision yet",
+        "R2": "usages",
+        "R3": "requester",
+        "R4": "RBAC allows the requester its certificate",
+        "P1": "size limits",
+        "P2": "PEM blocks",
+        "P3": "request: signature and key",
+        "P4": "subject",
+        "P5": "extensions",
+        "P6": "attestation data",
+        "C1": "challenge: age and key",
+        "A1": "attestation key",
+        "A2": "certificate of the attestation key",
+        "Q1": "quote: form and signature",
+        "Q2": "quote: binding to the challenge",
+        "Q3": "PCRs: selection and digest",
+        "Q4": "PCRs: policy and event log",
+        "M1": "Machine with the provider ID",
+        "M2": "Machine and Cluster ready for a first join",
+        "M3": "node name",
+        "M4": "Node with the node name",
+        "M5": "node requests its own name",
+        "M6": "nodeRef and Nodes with the provider ID",
+        "M7": "first join of a new Machine",
+        "E1": "endorsement key: template and strength",
+        "E2": "endorsement key: trust",
+        "E3": "endorsement key: not banned, not in use",
+        "K1": "claim of the endorsement key",
+        "K2": "claim of the node name",
+        "K3": "second write of the endorsement key",
+        "K4": "certificate with which the node filed the request",
+        "S1": "serving names: form",
+        "S2": "serving names: addresses of the Machine",
+        "S3": "serving names: no address of others",
+        "I1": "certificate",
     }
 )
+"""The title of each check, by its number."""
 
 Step = tuple[str, ...]
 """Checks that pass together, in their order."""

@@ -56,8 +56,8 @@ def make_claims(
 
     """
     request = ClaimRequest(
-        public_key_pem=verified.trust.key.pem,
-        key_names=verified.trust.names,
+        public_key_pem=verified.ground.key.pem,
+        key_names=verified.ground.names,
         holder=verified.holder,
         node=_attested_node(verified, context),
         requester_credential=verified.requester_credential,
@@ -92,7 +92,7 @@ def _attested_node(verified: VerifiedAnswer, context: VerificationContext) -> At
         # The name of a MachinePool is not that of a Machine.
         machine_name="" if verified.machine.is_pool_member else verified.machine.name,
         machine_uid="" if verified.machine.is_pool_member else verified.machine.uid,
-        endorsement_key=verified.trust.key.name,
+        endorsement_key=verified.ground.key.name,
         credential_ids=(),
         not_after=context.now,
         last_attested=context.now,
@@ -119,7 +119,7 @@ def verify_unchanged_claim(claimed: ClaimedAnswer, claims: ClaimStore) -> None:
     node = claims.attested_node(holder.cluster, holder.node_name)
     if (
         node is None
-        or node.endorsement_key != claimed.verified.trust.key.name
+        or node.endorsement_key != claimed.verified.ground.key.name
         or node.provider_id != holder.provider_id
         or (issued and issued not in node.credential_ids)
     ):

@@ -15,11 +15,12 @@ from signer.verify import checks
 from signer.verify.attestation.attestation_key import AttestationKey
 from signer.verify.attestation.endorsement_key import EndorsementKey, verify_endorsement_key
 from signer.verify.context import VerificationContext
+from signer.verify.grounds.ground import present_keys
+from signer.verify.grounds.trust import verify_endorsement_trust
 from signer.verify.machines.attestation_certificate import (
     verify_presented_attestation_key,
 )
 from signer.verify.machines.claims import verify_no_conflicting_claim
-from signer.verify.machines.endorsement_trust import PresentedKeys, verify_endorsement_trust
 from signer.verify.machines.machine import verify_machine
 from signer.verify.requests.credentials import requester_credential
 from signer.verify.requests.parse import ParsedOffer
@@ -69,20 +70,17 @@ def verify_offer(
     endorsement_key = trace(checks.ENDORSEMENT_KEY, verify_endorsement_key(evidence.ek_public))
 
     # (A2 E2)
-    keys = PresentedKeys(
-        endorsement=endorsement_key, attestation=attestation_key, evidence=evidence, pcrs=None
-    )
-    trust = verify_endorsement_trust(keys, machine, requester, context)
-    trace(checks.TRUST, trust)
+    keys = present_keys(endorsement_key, attestation_key, evidence, context)
+    ground = trace(checks.TRUST, verify_endorsement_trust(keys, machine, context))
 
     # (E3)
     holder = KeyHolder(
         cluster=inventory.cluster().key,
         node_name=node_name,
         provider_id=offer.provider_id,
-        basis=trust.basis,
+        basis=ground.basis,
     )
-    verify_no_conflicting_claim(trust.names, holder, machine.machine, inventory)
+    verify_no_conflicting_claim(ground.names, holder, machine.machine, inventory)
     trace(checks.NO_CONFLICT, holder)
 
     return VerifiedOffer(

@@ -490,7 +490,7 @@ def test_the_claim_says_what_it_is_based_on() -> None:
         (registered, TrustBasis.REGISTERED, registered.ek),
     ):
         verified = each.verify_answer()
-        assert (verified.holder.basis, verified.trust.key.name) == (basis, key_name(key))
+        assert (verified.holder.basis, verified.ground.key.name) == (basis, key_name(key))
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)

@@ -9,6 +9,7 @@ A peer gets the same KUBERNETES_EXEC_INFO as the launcher, and has to have somet
 import base64
 import fcntl
 import json
+import math
 import os
 import shutil
 import sys
@@ -24,6 +25,7 @@ from authenticator.model import KeyPair
 from authenticator.state.credential import Credential, encode, encode_exec_credential
 from tests.bench import launchers, reference_plugins
 from tests.bench.measure import Program, medians
+from tests.bench.simulation.node import renewal_delay
 from tests.harness import pki
 
 TURNS = 300
@@ -74,6 +76,7 @@ def cache(directory: Path, *, received: int) -> Cache:
         exec_info=os.fsencode(exec_info),
         arguments=(f"--state-dir={directory}",),
         api_version=API_VERSION,
+        provider_id="test:///1",
     )
     directory.mkdir(mode=0o700)
     file = directory / "credential.pem"
@@ -207,26 +210,19 @@ def test_call_without_bytecode(fresh: Cache, tmp_path: Path) -> None:
     assert times <= MOST_TIMES_WITHOUT_BYTECODE
 
 
-def record_run(cached: Cache) -> None:
-    """Record that the last run of a node succeeded."""
-    file = cached.directory / "runs.jsonl"
-    file.touch(mode=0o600)
-    file.write_text(json.dumps({"result": "done"}) + "\n")
-
-
 def test_call_that_is_due(fresh: Cache, tmp_path: Path) -> None:
     """A call whose renewal is due takes at most 1.5 times as long as any other cached call."""
     launcher = launchers.packaged(tmp_path / "package")
     alone = without_full_program(launcher, tmp_path / "alone")
-    received = int(time.time()) - 7 * HOUR
-    due, unrecorded = (cache(tmp_path / name, received=received) for name in ("due", "unrecorded"))
-    record_run(due)
+    renewal = math.ceil(renewal_delay("worker-1", 8 * HOUR))
+    due = cache(tmp_path / "due", received=int(time.time()) - renewal)
+    overdue = cache(tmp_path / "overdue", received=int(time.time()) - 7 * HOUR)
     programs = [
         fresh.call(alone, "not due"),
         due.call(alone, "due"),
-        unrecorded.call(launcher, "due, served by the full program"),
+        overdue.call(launcher, "overdue, served by the full program"),
     ]
-    with (unrecorded.directory / "exchange.lock").open("wb") as lock:
+    with (overdue.directory / "exchange.lock").open("wb") as lock:
         # A renewal is running, so that the full program starts none in the background.
         fcntl.flock(lock, fcntl.LOCK_EX)
         seconds = medians(programs, FEW_TURNS)

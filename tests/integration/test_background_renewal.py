@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from authenticator.state.credential import OVERDUE_SECONDS
 from common.names import ENDORSEMENT_KEY_ANNOTATION
 from tests.harness import background_runs, clocks
 from tests.harness.fleet import Fleet
@@ -214,7 +215,10 @@ def test_refused_renewal_is_served_and_files_few_offers(machines: Machines, flee
     background_runs.wait_for_end(node)
     assert {call.certificate for call in calls} == {first.certificate}
     assert 2 <= len(csrs.offers(node)) <= 1 + most_attempts(time.monotonic() - began)
+    renewal = clocks.until(first.credential["expirationTimestamp"])
+    node.environment = clocks.shifted(renewal + OVERDUE_SECONDS + 60)
     error_text = node.call().complaint
+    assert "the renewal is overdue for 0.1 h; " in error_text
     assert "the last renewal failed: " in error_text
     assert "EndorsementKeyMismatch" in error_text
     background_runs.wait_for_end(node)

@@ -36,8 +36,8 @@ def test_first_call_after_a_join_is_answered_from_the_cache(machines: Machines) 
     assert stat.S_IMODE(kubelet_conf(node).stat().st_mode) == 0o600
     assert whoami(node) == f"system:node:{node.name}"
     assert len(csrs.of_node(node)) == 2
-    [record] = (node.state / "runs.jsonl").read_text().splitlines()
-    assert json.loads(record)["purpose"] == "join"
+    records = (node.state / "runs.jsonl").read_text().splitlines()
+    assert [json.loads(record)["result"] for record in records] == ["started", "done"]
 
 
 @pytest.mark.parametrize(
@@ -109,12 +109,34 @@ def test_disk_copied_from_a_node_does_not_act_as_that_node(machines: Machines) -
     assert run_plugin(*without_identity(join_arguments(origin)), flag).status == 0
     copy = Node(origin.tenant, f"{origin.name}-copy", machines.tpm(), origin.directory)
     give_identity(copy, copy.provider_id)
+    copied = kubelet_conf(origin).read_text().replace(origin.tpm.tcti, copy.tpm.tcti)
+    kubelet_conf(copy).write_text(copied)
     copy.bootstrap_kubeconfig.unlink()
     noticed = run_plugin(*without_identity(join_arguments(copy)), flag)
     assert noticed.status == 2
     assert f"node {origin.name}, provider ID {origin.provider_id}" in noticed.complaint
     assert "BootstrapCredentialUnusable" in noticed.complaint
     assert not (copy.state / "credential.pem").exists()
+    assert (copy.state / "foreign.pem").exists(), "nothing is destroyed before its replacement"
+
+
+@pytest.mark.parametrize("tpm", ["answers", "is away"])
+def test_other_answer_of_the_provider_does_not_end_a_live_node(
+    machines: Machines, tpm: str
+) -> None:
+    """It deleted the certificate for good; a release that corrects a form did it to a fleet."""
+    node = machines.registered()
+    flag = give_identity(node, node.provider_id)
+    assert run_plugin(*without_identity(join_arguments(node)), flag).status == 0
+    node.bootstrap_kubeconfig.unlink()
+    give_identity(node, f"corrected-{node.provider_id}")
+    if tpm == "is away":
+        node.tpm.power_off()
+    again = run_plugin(*without_identity(join_arguments(node)), flag)
+    assert again.status == 0
+    expected = "the TPM is the same" if tpm == "answers" else "cannot tell whether this disk was"
+    assert expected in again.complaint
+    assert whoami(node) == f"system:node:{node.name}"
 
 
 def test_join_without_a_certificate_leaves_no_kubeconfig(machines: Machines) -> None:

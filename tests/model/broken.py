@@ -23,7 +23,8 @@ from signer.kinds.endorsement_key import EndorsementKeyObject, KeyHolder, TrustB
 from signer.kinds.machine import MachineState
 from signer.policy.policy import CertificateNameRules
 from signer.verify import answer, claimed_answer
-from signer.verify.machines import claim_writes, claims, endorsement_trust, machine
+from signer.verify.grounds import certificate_name, first_use, ground, quote_of_vm
+from signer.verify.machines import claim_writes, claims, machine
 from tests.model.objects import key_name
 from tests.model.rules import Rule
 from tests.model.world import EkCertificate
@@ -50,15 +51,14 @@ def broken(rule: Rule) -> Sequence[Replacement]:
     return BROKEN.get(rule, ())
 
 
-def _proof(_csr: object, it: Any, *_: object) -> answer._Proof:  # noqa: ANN401 - has only a key
+def _proof(_csr: object, it: Any, context: Any, _: object) -> answer._Proof:  # noqa: ANN401 - has only a key
     """Return what the TPM proves (C1 to Q4); `messages.proves` has decided that it does."""
     key = it.evidence.key
     pem = "-----BEGIN PUBLIC KEY-----"
     named: Any = SimpleNamespace(name=key_name(key), pem=pem, public_key=key, public=None)
     measurements = answer.Measurements(boot=None, alarms=())
-    keys = endorsement_trust.PresentedKeys(
-        endorsement=named, attestation=named, evidence=it.evidence, pcrs=it.evidence.ek_certificates
-    )
+    quoted: Any = it.evidence.ek_certificates
+    keys = ground.present_keys(named, named, it.evidence, context, quoted)
     return answer._Proof(keys=keys, boot=_BOOT, pcrs={}, measurements=measurements)
 
 
@@ -105,11 +105,11 @@ def _no_name(*arguments: Any) -> None:  # noqa: ANN401 - passed on
 
 _REPLACED: Final[Sequence[Replacement]] = (
     (answer, "_verify_proof", _proof),
-    (endorsement_trust, "verify_endorsement_certificate", _certificate),
-    (endorsement_trust, "verify_machine_name", _name),
-    (endorsement_trust, "verify_attestation_certificate", _certified),
-    (endorsement_trust, "require_created_endorsement_key", lambda *_: None),
-    (endorsement_trust, "require_quote_of_vm", _quote_of_vm),
+    (ground, "verify_endorsement_certificate", _certificate),
+    (certificate_name, "verify_machine_name", _name),
+    (quote_of_vm, "verify_attestation_certificate", _certified),
+    (quote_of_vm, "_require_created_endorsement_key", lambda *_: None),
+    (quote_of_vm, "require_quote_of_vm", _quote_of_vm),
 )
 
 
@@ -212,11 +212,11 @@ def _named_member(verified: answer.VerifiedAnswer, *arguments: Any, **keywords: 
 
 
 BROKEN: Final[dict[Rule, Sequence[Replacement]]] = {
-    Rule.FIRST_CLAIM_GUARDED: ((endorsement_trust, "_require_safe_first_claim", _nothing),),
-    Rule.OTHER_NAME_DENIED: ((endorsement_trust, "verify_machine_name", _own_name),),
-    Rule.KEY_CERTIFIED: ((endorsement_trust, "verify_attestation_certificate", _any_key),),
-    Rule.QUOTE_NAMES_MACHINE: ((endorsement_trust, "require_quote_of_vm", lambda *_: None),),
-    Rule.NAME_IS_A_RECORD: ((endorsement_trust, "verify_machine_name", _no_name),),
+    Rule.FIRST_CLAIM_GUARDED: ((first_use, "_require_safe_first_claim", _nothing),),
+    Rule.OTHER_NAME_DENIED: ((certificate_name, "verify_machine_name", _own_name),),
+    Rule.KEY_CERTIFIED: ((quote_of_vm, "verify_attestation_certificate", _any_key),),
+    Rule.QUOTE_NAMES_MACHINE: ((quote_of_vm, "require_quote_of_vm", lambda *_: None),),
+    Rule.NAME_IS_A_RECORD: ((certificate_name, "verify_machine_name", _no_name),),
     Rule.BAN_READ_LIVE: ((claim_writes, "require_usable", _nothing),),
     Rule.BANNED_IS_DEAD: ((claim_writes, "is_complete_claim", partial(_complete, banned=False)),),
     Rule.RELEASED_IS_DEAD: (

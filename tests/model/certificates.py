@@ -120,7 +120,7 @@ def _release(task: Task, api: Replay) -> None:
     """Release the certificate of a CSR that is approved."""
     claimed: Any = SimpleNamespace(
         verified=SimpleNamespace(
-            holder=_HOLDER, trust=SimpleNamespace(key=SimpleNamespace(name=_KEY))
+            holder=_HOLDER, ground=SimpleNamespace(key=SimpleNamespace(name=_KEY))
         ),
         certificate=_certificate(task),
     )

@@ -246,7 +246,7 @@ class Model:
         """Write the claims of a verdict (K1 to K4), with caches as `verdict.cached` says."""
         verified = self.works[verdict.work].verified
         held_by = verified.holder if verdict.cached else _ELSEWHERE
-        name = verified.trust.key.name
+        name = verified.ground.key.name
         key = endorsement_key(name, resource_version="old", held_by=held_by)
         node = api.cached_node() if verdict.cached else None
         caches = SimpleNamespace(

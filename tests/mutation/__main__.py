@@ -20,6 +20,7 @@ from tests.mutation.run import run_mutants
 ROOT: Final = Path(__file__).parents[2]
 TARGETS: Final = (
     "common/requests/binding.py",
+    "signer/claims/*.py",
     "signer/issue/*.py",
     "signer/inventory/caches.py",
     "signer/verify/**/*.py",
@@ -34,10 +35,11 @@ NO_VERDICTS: Final = frozenset({"checks.py", "trace.py"})
 """Modules that describe the checks."""
 TESTS: Final = (
     "tests/attacks",
+    "tests/model/test_ended.py",
     "tests/unit/common",
     *(
         f"tests/unit/signer/{name}"
-        for name in ("controller", "explain", "inventory", "issue", "verify")
+        for name in ("claims", "controller", "explain", "inventory", "issue", "verify")
     ),
 )
 

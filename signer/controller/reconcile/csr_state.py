@@ -20,7 +20,7 @@ from signer.verify.attestation.endorsement_key import EndorsementKey
 from signer.verify.attestation.quoted_pcrs import Pcrs
 from signer.verify.checks import Step
 from signer.verify.context import VerificationContext
-from signer.verify.machines.endorsement_trust import Trust
+from signer.verify.grounds.ground import Ground
 from signer.verify.requests.access import verify_access
 from signer.verify.requests.parse import ParsedRequest
 from signer.verify.requests.recognize import CsrKind, recognize_csr
@@ -126,7 +126,7 @@ class CsrState:
         if isinstance(proved, EndorsementKey):
             self.audit.endorsement_key = proved.name
             self.endorsement_key = proved
-        if isinstance(proved, Trust):
+        if isinstance(proved, Ground):
             self.audit.endorsement_key = proved.key.name
             self._key_names |= proved.names
         if step == checks.QUOTE:

@@ -2,7 +2,7 @@
 
 In a TPM, a key of a template can only decrypt, and only under a policy of the TCG. That the key is
 in a TPM is not shown here. Nor is it the only one: a TPM makes another key of the same template for
-each `unique`, and in each hierarchy. Which key is trusted is decided in endorsement_trust.py.
+each `unique`, and in each hierarchy. Which key is trusted is decided in signer/verify/grounds/.
 Source: TCG EK Credential Profile 2.x, annex B; docs/protocol.md sections 4 and 5.
 """
 

@@ -1,23 +1,10 @@
-"""Attestation keys that a platform certifies (A2), and quotes that name the VM (E2).
+"""Attestation keys that a platform certifies (A2)."""
 
-Azure certifies the attestation key that it makes for a virtual machine, and gives the endorsement
-key no certificate. The certificate names no machine. The firmware of the virtual machine measures
-its UUID into PCR 6, before anything of the guest runs. So a quote of PCR 6 by the certified key
-names the virtual machine. Nothing certifies the endorsement key, which could be in software: the
-certified key has to state that its TPM made it.
-
-Source: microsoft/mu_msvm, MsvmPkg/VmMeasurementDxe/VmMeasurementDxe.c;
-docs/decisions/0068-certified-attestation-keys.md.
-"""
-
-import hashlib
 from collections.abc import Mapping
 from typing import Final
 
 from common.errors import AttestationError
-from common.evidence import Statement, TpmKeys
-from common.tpm.attest import created_object
-from common.tpm.reader import StructureMalformed
+from common.evidence import TpmKeys
 from signer.errors import (
     AttestationCertificateMalformed,
     AttestationCertificateMismatch,
@@ -26,16 +13,8 @@ from signer.errors import (
     AttestationCertificateUntrusted,
     EndorsementCertificateOutOfDate,
     EndorsementCertificateUntrusted,
-    EndorsementKeyUnproved,
-    QuoteOfOtherMachine,
-    QuoteSignatureInvalid,
-    SignatureMalformed,
 )
-from signer.policy.policy import MACHINE_PCR, MACHINE_PCR_BANK
 from signer.verify.attestation.attestation_key import AttestationKey, verify_attestation_key
-from signer.verify.attestation.endorsement_key import EndorsementKey
-from signer.verify.attestation.quote import verify_statement
-from signer.verify.attestation.quoted_pcrs import Pcrs
 from signer.verify.context import VerificationContext
 from signer.verify.x509.certificate_chain import REMEDY
 from signer.verify.x509.endorsement_certificate import require_signature_algorithm, verify_chain
@@ -55,14 +34,6 @@ _X509_V3: Final = 3
 _DIGITAL_SIGNATURE: Final = 0
 _CERTIFICATE_SIGNING: Final = 5
 """Bits of KeyUsage (RFC 5280, section 4.2.1.3)."""
-_ARCHITECTURES: Final = (
-    None,
-    b'{"MachineArchitecture": "X64"}',
-    b'{"MachineArchitecture": "AARCH64"}',
-)
-"""What newer firmware measures after the UUID; older firmware measures nothing there."""
-_SEPARATOR: Final = bytes(4)
-
 _REASONS: Final[Mapping[type[AttestationError], type[AttestationError]]] = {
     EndorsementCertificateUntrusted: AttestationCertificateUntrusted,
     EndorsementCertificateOutOfDate: AttestationCertificateOutOfDate,
@@ -116,52 +87,6 @@ def verify_attestation_certificate(
         message = f"attestation key certificate: {error}{REMEDY}"
         raise AttestationCertificateMalformed(message) from error
     return leaf
-
-
-def require_created_endorsement_key(
-    key: AttestationKey, endorsement_key: EndorsementKey, creation: Statement | None
-) -> None:
-    """Require that the TPM of the certified attestation key made the endorsement key (E2).
-
-    Else it could be a key in software, which activation does not notice. The Name covers the
-    attributes of the template (E1), so the key cannot leave its TPM. Raises
-    `EndorsementKeyUnproved`.
-    """
-    if _created_name(key, creation) != endorsement_key.tpm_name:
-        raise EndorsementKeyUnproved(
-            "the certified attestation key does not say that its TPM made the endorsement key"
-        )
-
-
-def _created_name(key: AttestationKey, creation: Statement | None) -> bytes | None:
-    if creation is None:
-        return None
-    try:
-        verify_statement(creation.attest, creation.signature, key)
-        return created_object(creation.attest)
-    except (StructureMalformed, SignatureMalformed, QuoteSignatureInvalid):
-        return None
-
-
-def require_quote_of_vm(pcrs: Pcrs, vm_id: str) -> None:
-    """Require that PCR 6 names the virtual machine, and has nothing else (E2).
-
-    Raises `QuoteOfOtherMachine`.
-    """
-    value = pcrs[MACHINE_PCR_BANK][MACHINE_PCR]
-    if all(value != _pcr_of_vm(vm_id, architecture) for architecture in _ARCHITECTURES):
-        raise QuoteOfOtherMachine(
-            f"the quoted PCR {MACHINE_PCR} does not name the virtual machine of this Machine",
-            detail=f"{MACHINE_PCR_BANK}:{MACHINE_PCR} is {value.hex()}, and the VM ID is {vm_id}",
-        )
-
-
-def _pcr_of_vm(vm_id: str, architecture: bytes | None) -> bytes:
-    value = bytes(hashlib.sha256().digest_size)
-    for measured in (f"UUID: {vm_id.upper()}".encode(), architecture, _SEPARATOR):
-        if measured is not None:
-            value = hashlib.sha256(value + hashlib.sha256(measured).digest()).digest()
-    return value
 
 
 def _require_leaf(leaf: CertificateFields) -> None:

@@ -51,6 +51,7 @@ class VerifiedMachine:
 
     machine: Machine
     node_name: str
+    requester: Requester
     alarms: tuple[NodeRefMismatch, ...]
     """Contradictions that M6 found: an operator should check them, and a first use waits."""
 
@@ -99,7 +100,7 @@ def verify_machine(
     rules = context.policy.first_join
     if rules is not None and isinstance(requester, BootstrapRequester):
         _require_new_machine(machine, node_name, rules, context)  # (M7)
-    return VerifiedMachine(machine=machine, node_name=node_name, alarms=alarms)
+    return VerifiedMachine(machine=machine, node_name=node_name, requester=requester, alarms=alarms)
 
 
 def verify_unattested_machine(
@@ -127,7 +128,7 @@ def verify_unattested_machine(
     _require_node(machine, node_name, requester, inventory)  # (M4)
     for alarm in _node_ref_alarms(machine, node_name, inventory):  # (M6)
         raise alarm
-    return VerifiedMachine(machine=machine, node_name=node_name, alarms=())
+    return VerifiedMachine(machine=machine, node_name=node_name, requester=requester, alarms=())
 
 
 def require_ready(machine: Machine, cluster: Cluster) -> None:

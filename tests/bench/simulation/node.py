@@ -29,6 +29,7 @@ def renewal_delay(name: str, lifetime: int) -> float:
         exec_info=b"",
         arguments=(),
         api_version="",
+        provider_id="",
     )
     return credential.renew_at
 

@@ -58,6 +58,7 @@ LIST: Final = {"policy": "vendors", "source": "/etc/vendor.crl"}
 ACTION_NEEDED: Final = {"cluster": CLUSTER, "reason": "OperatorActionRequired"}
 ACTION: Final = verdicts("waiting", "OperatorActionRequired")
 UNREADABLE: Final = sample("kind_failing_seconds", objects="Machines")
+ODD: Final = sample("unreadable_objects", namespace="team-a", cluster="", objects="machines")
 REFUSED: Final = sample("cache_refused_objects_total", namespace="team-a")
 PENDING: Final = sample("pending_requests", **OWNED)
 KUBECONFIG: Final = sample("kubeconfig_not_after_seconds", **OWNED)
@@ -144,6 +145,9 @@ FIRING: Final = {
     "a kind that fails for two minutes": Case(
         "KindUnreadable", {UNREADABLE: "0 60x1 120 180"}, "5m", {"objects": "Machines"}
     ),
+    "an object that cannot be read for 5 minutes": Case(
+        "ObjectUnreadable", {ODD: "1x10"}, "6m", {"namespace": "team-a", "objects": "machines"}
+    ),
     "kubeconfig with 29 days left": Case(
         "KubeconfigExpires", {KUBECONFIG: f"{29 * DAY}x70"}, "61m", OWNED
     ),
@@ -214,6 +218,7 @@ SILENT: Final = {
     ),
     "fast again": Case("ClusterSlow", {SLOW: "3.3x9 stale"}, "16m"),
     "a kind that failed for a minute": Case("KindUnreadable", {UNREADABLE: "0 60 0x5"}, "5m"),
+    "an object that was corrected": Case("ObjectUnreadable", {ODD: "1x4 0x6"}, "8m"),
     "kubeconfig with 31 days left": Case(
         "KubeconfigExpires", {KUBECONFIG: f"{31 * DAY}x70"}, "61m"
     ),

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -40,6 +40,10 @@ PROMPT_SECONDS = 30
 SHORT_PAUSE_SECONDS = 10
 
 pytestmark = pytest.mark.timeout(180)  # some tests make several such calls
+
+
+DUE: Final = (credentials.make(0).renew_at + 1) / credentials.DAY
+"""Age of a credential whose renewal has just become due, in days."""
 
 
 @dataclass
@@ -148,13 +152,14 @@ def expires_in(result: subprocess.CompletedProcess[str]) -> float:
 
 
 def test_due_certificate_is_served_and_renewed_in_the_background(node: Node) -> None:
-    credential = node.store_credential(age_days=6)
+    credential = node.store_credential(age_days=DUE)
     result = node.run()
     assert (result.returncode, result.stderr, result.stdout.count("\n")) == (0, "", 1)
     status = json.loads(result.stdout)["status"]
     assert status["clientKeyData"] == credential.key_pair.key.decode()
     assert 0 < expires_in(result) <= STALE_EXPIRATION_SECONDS + 1
-    (record,) = node.records(1)
+    start, record = node.records(2)
+    assert start["result"] == "started"
     assert (record["purpose"], record["result"]) == ("renewal-due", "failed")
     assert record["reason"] == "TpmUnavailable"
     node.wait_for_background_log("TpmUnavailable")
@@ -168,10 +173,20 @@ def test_failed_renewal_starts_a_cooldown(node: Node) -> None:
     node.cool_down_longer()
     again = node.run()
     assert again.returncode == 0
-    assert again.stderr.startswith(f"{PROGRAM.name}: the last renewal failed: TpmUnavailable: ")
+    overdue = f"{PROGRAM.name}: the renewal is overdue for "
+    assert again.stderr.startswith(overdue)
+    assert " h; the last renewal failed: TpmUnavailable: " in again.stderr
     assert again.stderr.count("\n") == 1
     node.wait_for_background_log("CoolingDown")
-    assert [record["reason"] for record in node.records(1)] == ["TpmUnavailable"]
+    assert [record["reason"] for record in node.records(2)[1:]] == ["TpmUnavailable"]
+
+
+def test_overdue_renewal_is_reported_although_no_run_has_failed(node: Node) -> None:
+    """Eleven hours, with an empty log: each run was killed, and the one before was a success."""
+    node.store_credential(age_days=6)
+    killed = b'{"result": "started", "time": "2027-01-15T08:00:00Z"}\n'
+    credentials.write_private(node.state / "runs.jsonl", b'{"result": "done"}\n' + killed)
+    assert " h; the last run, of 2027-01-15T08:00:00Z, was killed" in node.run().stderr
 
 
 @contextlib.contextmanager
@@ -201,6 +216,7 @@ def test_certificate_is_served_although_the_log_is_unwritable(
         result = node.run(stderr=stderr)
     assert result.returncode == 0
     assert "clientKeyData" in result.stdout
+    node.wait_for_background_end()
     assert "the last renewal failed" in node.run().stderr
 
 
@@ -437,11 +453,11 @@ def test_cached_certificate_is_served_although_a_setting_is_wrong(node: Node, ca
 def test_renewal_that_fails_for_a_wrong_setting_is_recorded(node: Node) -> None:
     """As after a downgrade of the package: the launcher served the cache, and nothing said why."""
     node.settings = {"providerId": "x"}
-    node.store_credential(age_days=6)
-    credentials.write_private(node.state / "runs.jsonl", b'{"result": "done"}\n')
+    node.store_credential(age_days=DUE)
     assert node.run().stderr == "", "the launcher serves it"
-    _, record = node.records(2)
+    [record] = node.records(1)
     assert (record["purpose"], record["reason"]) == ("renewal-due", "ConfigurationInvalid")
+    node.store_credential(age_days=6)
     assert "unknown setting 'providerId'" in node.run().stderr
 
 

@@ -15,15 +15,11 @@ from pathlib import Path
 import pytest
 
 from authenticator import launcher
-from authenticator.clock import SystemClock
 from authenticator.config.command_line import BACKGROUND_COMMAND
 from authenticator.enroll.enroll import Trigger
 from authenticator.state import credential as credential_file
 from authenticator.state import store
 from authenticator.state.credential import Credential, encode, encode_exec_credential
-from authenticator.state.directory import StateDirectory
-from authenticator.state.run_record import RunRecorder
-from authenticator.state.store import FileStore
 from tests.builders import credentials
 
 PROGRAM = Path(sys.prefix, "bin", "kubelet-authenticator-tpm")
@@ -115,6 +111,7 @@ def test_launcher_and_full_program_agree_on_the_file() -> None:
     assert launcher.CHECK_MODULUS == credential_file.CHECK_MODULUS
     assert launcher.REPEAT_CALL_SECONDS == store.REPEAT_CALL_SECONDS
     assert launcher.STALE_EXPIRATION_SECONDS == credential_file.STALE_EXPIRATION_SECONDS
+    assert launcher.OVERDUE_SECONDS == credential_file.OVERDUE_SECONDS
     assert launcher.LOG_LIMIT == store.LOG_LIMIT
     assert f"{launcher.STATE_DIR}/credential.pem".endswith(store.CREDENTIAL)
 
@@ -190,18 +187,16 @@ def test_other_arguments_are_left_to_the_full_program(launched: Call) -> None:
 
 @pytest.fixture
 def due(launched: Call) -> Call:
-    """Return a call whose credential is due for renewal, after a run that succeeded."""
-    week_ago = int(time.time()) - 6 * credentials.DAY
-    launched.store(credentials.make(week_ago, arguments=launched.arguments))
-    record_run(launched, "done")
+    """Return a call whose credential has just become due for renewal."""
+    launched.store(late_by(1, launched))
     return launched
 
 
-def record_run(call: Call, result: str) -> None:
-    """Append the record of a run, as the full program does."""
-    recorder = RunRecorder(SystemClock(), "required")
-    with StateDirectory(call.directory) as directory:
-        FileStore(directory, SystemClock()).append_run_record(recorder.record(result))
+def late_by(seconds: int, call: Call) -> Credential:
+    """Return a credential whose renewal is due for this time."""
+    template = credentials.make(0)
+    received = int(time.time()) - template.renew_at - seconds
+    return credentials.make(received, arguments=call.arguments)
 
 
 def test_due_credential_is_printed_before_its_renewal_starts(due: Call) -> None:
@@ -234,15 +229,10 @@ printf '%s\\n' "$*" "$streams" "$session" $$ > '{report}'
     assert session == pid != str(os.getpid())
 
 
-def test_due_credential_is_left_to_the_full_program_after_a_run_that_failed(due: Call) -> None:
-    """The full program writes why into the kubelet's log."""
-    record_run(due, "failed")
-    assert left_to_the_full_program(due.run())
-
-
-def test_due_credential_without_a_record_is_left_to_the_full_program(due: Call) -> None:
-    (due.directory / "runs.jsonl").unlink()
-    assert left_to_the_full_program(due.run())
+def test_overdue_credential_is_left_to_the_full_program(launched: Call) -> None:
+    """It writes why into the kubelet's log. Runs that were killed left no record of a failure."""
+    launched.store(late_by(launcher.OVERDUE_SECONDS + 1, launched))
+    assert left_to_the_full_program(launched.run())
 
 
 def test_due_credential_is_left_to_the_full_program_when_the_log_is_full(due: Call) -> None:
@@ -293,10 +283,10 @@ def test_due_credential_gets_the_expiration_that_the_full_program_gives(
 ) -> None:
     credential = credentials.make(1_800_000_000, arguments=("a",))
     now = credential.not_after - left - fraction
-    printed, is_due = launcher.render(encode(credential), CALL_A, now)
+    printed, late = launcher.render(encode(credential), CALL_A, now)
     expires = credential_file.expiration_timestamp(credential, now)
     assert printed == encode_exec_credential(credential, credential.api_version, expires)
-    assert is_due
+    assert late == now - credential.renew_at
 
 
 @pytest.mark.parametrize("left", [1, 0.5, 0, -1])
@@ -381,7 +371,8 @@ def test_credential_is_served_from_its_receipt_and_to_its_call() -> None:
     begin = credential.received_at - credential_file.CLOCK_SKEW_SECONDS
     expected = encode_exec_credential(credential, credential.api_version, credential.renew_at)
     for now in (begin, credential.renew_at - 1):
-        assert launcher.render(content, expected_call, now) == (expected, False)
+        late = now - credential.renew_at
+        assert launcher.render(content, expected_call, now) == (expected, late)
     other = content.replace(launcher.MAGIC, launcher.MAGIC[:-1] + b"2")
     for file, call, now in (
         (content, expected_call, begin - 1),

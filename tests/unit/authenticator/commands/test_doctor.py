@@ -339,3 +339,68 @@ def test_difference_between_kubeconfig_and_cache_is_reported(node: HealthyNode) 
     finding = node.findings()["cache"]
     assert finding.detail.endswith("differences: providerID, tcti")
     assert "renew" in finding.remedy
+
+
+def test_killed_run_is_reported_when_it_cannot_be_running(node: HealthyNode) -> None:
+    """A run that ended without a record counted as a success."""
+    with node.store() as store:
+        store.append_run_record(RunRecorder(node.clock, "renewal-due").record("started"))
+    assert node.findings()["last run"].remedy == ""
+    node.clock.pass_time(16 * 60)
+    assert "renewal-due: it was killed" in node.findings()["last run"].detail
+
+
+def test_overdue_renewal_is_a_problem_whatever_the_records_say(node: HealthyNode) -> None:
+    renew_at = node.credential().renew_at
+    node.clock.pass_time(renew_at - node.clock.now() + 300)
+    assert node.findings()["certificate"].remedy == ""
+    node.clock.pass_time(1)
+    assert "its renewal is overdue since" in node.findings()["certificate"].detail
+    assert node.findings()["last run"].remedy == ""
+
+
+def run_kubelet(node: HealthyNode, *, started: float, pid_namespace: str = "host") -> None:
+    """Let process 42 be a kubelet that started at this boot time."""
+    fields = ["0"] * 50
+    fields[19] = str(round(started * os.sysconf("SC_CLK_TCK")))
+    node.write("proc/42/stat", f"42 (kubelet) {' '.join(fields)}")
+    for process, namespace in (("42", pid_namespace), ("self", "host")):
+        path = node.root / "proc" / process / "ns/pid"
+        path.parent.mkdir(parents=True)
+        path.symlink_to(namespace)
+
+
+def renewed(node: HealthyNode, seconds_ago: int, served: bytes = b"") -> HealthyNode:
+    """Replace the certificate of the node by one that came a while ago, and was `served`."""
+    with node.store() as store:
+        store.save_credential(credentials.make(int(node.clock.now()) - seconds_ago))
+    credentials.write_private(node.root / "state/served", served)
+    return node
+
+
+def test_kubelet_that_holds_an_older_certificate_is_reported(node: HealthyNode) -> None:
+    """As after `renew`: only the cache was checked, and the kubelet does not present that one."""
+    run_kubelet(renewed(node, 600), started=100)
+    finding = node.findings()["kubelet's certificate"]
+    assert (
+        "the kubelet (process 42) has not asked for the certificate in the cache" in finding.detail
+    )
+    assert "systemctl restart kubelet" in finding.remedy
+
+
+HOLDERS: dict[str, Callable[[HealthyNode], object]] = {
+    "was served it": lambda node: run_kubelet(renewed(node, 600, served=b"42 1"), started=100),
+    "started later": lambda node: run_kubelet(renewed(node, 600), started=500),
+    "will ask within two minutes": lambda node: run_kubelet(renewed(node, 100), started=100),
+    "runs in a container": lambda node: run_kubelet(
+        renewed(node, 600), started=100, pid_namespace="container"
+    ),
+}
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_kubelet_that_may_hold_the_certificate_is_no_problem(
+    node: HealthyNode, holder: str
+) -> None:
+    HOLDERS[holder](node)
+    assert node.findings()["kubelet's certificate"].remedy == ""

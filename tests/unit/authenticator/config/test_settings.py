@@ -12,6 +12,7 @@ from authenticator.errors import ConfigurationInvalid
 from authenticator.providers.provider import Identity
 from common.evidence import MAX_EVENT_LOG, MAX_PCR_SIGNATURES
 from common.names import CLIENT_SIGNER
+from tests.builders import credentials
 
 HOST = "Worker-1.Example\n"
 
@@ -150,7 +151,7 @@ def test_host_name_that_is_no_node_name_is_refused_when_a_name_is_needed() -> No
     settings = resolve({}, {}, "my host")
     with pytest.raises(ConfigurationInvalid, match="--node-name"):
         settings.with_provider_identity(no_provider)
-    named = settings.with_provider_identity(no_provider, "worker-1")
+    named = settings.with_provider_identity(no_provider, credentials.make(0))
     assert named.node_name == "worker-1", "the name in the certificate is the node's"
 
 

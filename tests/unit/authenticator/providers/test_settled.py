@@ -116,11 +116,25 @@ def test_renewal_queries_the_provider_again() -> None:
     assert node.queried_providers == ["aws", "aws"]
 
 
-def test_bootstrap_credential_requests_the_certificate_for_a_new_name() -> None:
-    """The old certificate is another node's: the signer would deny it this name (M5)."""
+@pytest.mark.parametrize("bootstrap", [Token(token="abcdef.0123456789abcdef"), None])
+def test_provider_that_only_renames_the_node_ends_no_certificate(
+    bootstrap: Token | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A renewal said that there was no certificate, and needed a bootstrap token."""
     node = unset()
     node.obtain()
     node.identity = Identity(provider_id="aws:///eu-1a/i-0", node_name="renamed")
+    node.bootstrap = bootstrap
+    assert node.obtain(Trigger.FORCED).node_name == "from-provider"
+    assert list(node.cluster.filed_by.values())[-1] == "system:node:from-provider"
+    assert "the provider calls this node renamed: it stays from-provider" in caplog.text
+
+
+def test_bootstrap_credential_requests_the_certificate_of_another_machine() -> None:
+    """The signer would deny it to the certificate of the other one (M5)."""
+    node = unset()
+    node.obtain()
+    node.identity = Identity(provider_id="aws:///eu-1a/i-1", node_name="renamed")
     assert node.obtain(Trigger.FORCED).node_name == "renamed"
     assert list(node.cluster.filed_by.values())[-1] == BOOTSTRAP_USER
 

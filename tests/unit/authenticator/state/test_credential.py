@@ -58,11 +58,12 @@ def with_details(details: bytes) -> bytes:
         b"null",
         b"{}",
         b'{"nodeName": "n", "notBefore": null, "notAfter": 2, "received": 1}',
-        b'{"nodeName": "n", "notBefore": Infinity, "notAfter": 2, "received": 1}',
+        b'{"nodeName":"n","notBefore":Infinity,"notAfter":2,"received":1,"providerID":"p"}',
+        b'{"nodeName": "n", "notBefore": 0, "notAfter": 2, "received": 1}',
     ],
 )
 def test_file_with_other_details_and_a_correct_checksum_is_damaged(details: bytes) -> None:
-    good = b'{"nodeName": "n", "notBefore": 0, "notAfter": 2, "received": 1}'
+    good = b'{"nodeName": "n", "notBefore": 0, "notAfter": 2, "received": 1, "providerID": "p"}'
     assert decode(with_details(good)).node_name == "n"
     with pytest.raises(StateCorrupted):
         decode(with_details(details))
@@ -143,6 +144,7 @@ def test_fleet_is_spread_over_ten_points() -> None:
             exec_info=template.exec_info,
             arguments=template.arguments,
             api_version=template.api_version,
+            provider_id=template.provider_id,
         )
         return (credential.renew_at - NOW) / credential.lifetime
 

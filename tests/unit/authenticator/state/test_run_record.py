@@ -7,6 +7,15 @@ from authenticator.state.run_record import RunRecorder
 from tests.fakes.clock import FakeClock
 
 
+def test_run_that_is_killed_has_said_that_it_started() -> None:
+    clock, said = FakeClock(), list[object]()
+    run = RunRecorder(clock, "needed", said.append)
+    assert said == [], "a run that has nothing to do writes only its result"
+    with run.phase("offer"), run.phase("within"):
+        [start] = said
+    assert start == run.record("started") | {"phases": []}
+
+
 def test_record_has_phases_and_reason() -> None:
     clock = FakeClock()
     run = RunRecorder(clock, "needed")

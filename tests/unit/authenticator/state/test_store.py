@@ -28,6 +28,7 @@ from authenticator.state.directory import (
     write_file_atomic,
 )
 from authenticator.state.entries import FORMAT
+from authenticator.state.run_record import RunRecorder
 from authenticator.state.store import (
     LOG_LIMIT,
     MAX_ENTRIES,
@@ -519,6 +520,17 @@ def test_second_call_of_a_process_is_a_repeat_call_after_ten_seconds(file_store:
     assert not file_store.is_repeat_call(5, now + REPEAT_CALL_SECONDS + 2), "marked again"
     assert file_store.is_repeat_call(5, now), "the clock was set back"
     assert not file_store.is_repeat_call(6, now)
+
+
+def test_start_of_a_run_that_has_ended_is_not_another_run(file_store: FileStore) -> None:
+    clock = FakeClock()
+    for result in ("done", None, "failed"):
+        run = RunRecorder(clock, "needed", file_store.append_run_record)
+        with run.phase("offer"):
+            clock.pass_time(1)
+        if result is not None:
+            file_store.append_run_record(run.record(result))
+    assert [run["result"] for run in file_store.run_records()] == ["done", "started", "failed"]
 
 
 def test_number_of_run_records_is_bounded_and_the_newest_are_kept(

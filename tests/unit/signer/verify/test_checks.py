@@ -56,13 +56,6 @@ def test_every_check_has_an_error_and_every_number_is_a_check() -> None:
     assert {leaf.check for leaf in product_leaves()} - {""} == set(CHECKS)
 
 
-@pytest.mark.parametrize("number", CHECKS)
-def test_every_file_of_a_check_names_its_number(number: str) -> None:
-    """A stranger who searches for a number finds the code that makes the check."""
-    for path in CHECKS[number].files:
-        assert re.search(rf"\b{number}\b", text(path)), path
-
-
 @pytest.mark.parametrize("leaf", product_leaves(), ids=lambda leaf: leaf.reason)
 def test_every_reason_is_the_name_of_an_error_that_the_code_raises(
     leaf: type[AttestationError],

@@ -38,10 +38,8 @@ from signer.verify.attestation.attestation_key import AttestationKey
 from signer.verify.attestation.quote import verify_quote
 from signer.verify.attestation.quoted_pcrs import Pcrs, verify_pcrs
 from signer.verify.context import VerificationContext
-from signer.verify.machines.attestation_certificate import (
-    require_quote_of_vm,
-    verify_attestation_certificate,
-)
+from signer.verify.grounds.quote_of_vm import require_quote_of_vm
+from signer.verify.machines.attestation_certificate import verify_attestation_certificate
 from signer.verify.x509.fields import extract_certificate, read_fields
 from signer.verify.x509.trust_anchors import load_trust_anchors
 from tests.builders.scenario import Scenario

@@ -159,7 +159,7 @@ PASSES: dict[str, Change] = {
 def test_offer_and_answer_pass(change: Change) -> None:
     scenario = Scenario()
     change(scenario)
-    assert scenario.verify_offer().endorsement_key == scenario.verify_answer().trust.key
+    assert scenario.verify_offer().endorsement_key == scenario.verify_answer().ground.key
 
 
 M6: dict[str, tuple[str | None, tuple[Node, ...], int]] = {
