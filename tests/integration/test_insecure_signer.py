@@ -1,6 +1,7 @@
 """The insecure signer: one certificate for each Machine without a TPM, and nothing else.
 
-It serves the second cluster, with the permissions of packaging/signer/insecure, while the attested signer serves the first.
+It serves the second cluster, with the permissions of packaging/signer/insecure, while the attested
+signer serves the first.
 """
 
 import base64
