@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from builders.image import ARCHITECTURES, unpack_root
 from builders.version import project_version
@@ -65,18 +65,15 @@ def _unpack_plugin(archive: Path, root: Path) -> None:
     shutil.unpack_archive(root / "kubectl-attestation", root, "zip")
 
 
-def _bill(name: str, root: Path) -> dict[str, object]:
+def _bill(name: str, root: Path) -> dict[str, Any]:
     """Return the bill without time and random number, which differ from run to run."""
     command = [
-        os.environ["SYFT"], "scan", f"dir:{root}", "--quiet", "--output=cyclonedx-json",
+        os.environ["SYFT"], "scan", "dir:.", "--quiet", "--output=cyclonedx-json",
         f"--source-name={name}", f"--source-version={project_version()}",
     ]  # fmt: skip
-    done = subprocess.run(command, env=os.environ | _QUIET, check=True, stdout=subprocess.PIPE)
-    bill: dict[str, object] = json.loads(done.stdout)
-    del bill["serialNumber"]
-    metadata = bill["metadata"]
-    if isinstance(metadata, dict):
-        del metadata["timestamp"]
+    environment = os.environ | _QUIET
+    bill: dict[str, Any] = json.loads(subprocess.check_output(command, cwd=root, env=environment))
+    del bill["serialNumber"], bill["metadata"]["timestamp"]
     return bill
 
 
