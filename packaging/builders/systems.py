@@ -39,8 +39,11 @@ def say(message: str) -> None:
 
 
 def output(*argv: str | Path) -> str:
-    """Run a program and return its stdout. Raises `CalledProcessError` when it fails."""
-    return subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True).stdout
+    """Run a program and return its stdout. Raises `RuntimeError` with what it wrote: it failed."""
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(map(str, argv))}: {done.stdout}{done.stderr}")
+    return done.stdout
 
 
 def command_in(root: Path, *argv: str, environment: tuple[str, ...] = ()) -> list[str | Path]:
