@@ -181,6 +181,14 @@ class KubeconfigUnwritable(Unavailable):
     """The kubelet's kubeconfig cannot be written: no directory, or a full or read-only disk."""
 
 
+class KubeletUnitUnchangeable(Unavailable):
+    """systemd, or a file of the kubelet's unit, cannot be changed."""
+
+
+class KubeletNotBootstrapped(Unavailable):
+    """After `leave`, the kubelet got no certificate of its own in time."""
+
+
 class ClientCertificateMissing(Unavailable):
     """The node has no valid client certificate, which a serving certificate needs."""
 

@@ -48,6 +48,8 @@ class AttestationError(Exception):
         super().__init__(message)
         self.message = message
         self.detail = detail
+        self.further: tuple[AttestationError, ...] = ()
+        """What later checks refused, for operators alone; it decides nothing."""
 
 
 class Denied(AttestationError):

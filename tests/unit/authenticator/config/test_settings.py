@@ -237,7 +237,7 @@ def test_unreadable_command_line_is_an_error_of_one_line(line: list[str]) -> Non
     ("line", "command"),
     [
         (["status", "--manifest"], "status"),
-        (["--if-due"], "credential"),
+        (["--if-missing"], "credential"),
         (["status", "now"], "status"),
     ],
 )
@@ -253,9 +253,9 @@ def test_mistyped_flag_is_named_with_its_value() -> None:
 
 def test_help_of_a_command_has_only_its_options(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        parse_arguments(["renew", "--help"])
+        parse_arguments(["serving", "--help"])
     text = capsys.readouterr().out
-    assert "--if-due" in text
+    assert "--if-missing" in text
     assert "--provider-id" in text
     assert "--manifest" not in text
 
