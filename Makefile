@@ -257,7 +257,7 @@ chart: setup ## Package the chart of the signer, with the manifests rendered fro
 
 .PHONY: manifests
 manifests: setup ## Write the CRDs from their declarations, and packaging/signer/manifests from the chart
-	@$(BIN)/python -m tests.packaging.signer.crds packaging/signer/crds
+	@$(BUILDERS).crds packaging/signer/crds
 	@$(CHART) manifests packaging/signer/manifests
 
 .PHONY: test-chart

@@ -438,7 +438,8 @@ def stolen_token(*, held_by: dict[str, Any], node_of: TpmKey | None = None) -> M
 
     def mutate(scenario: Scenario) -> None:
         holder = scenario.holder(basis=TrustBasis.FIRST_USE)
-        scenario.put_key(key_name(scenario.ek), held_by=holder.replace(**held_by))
+        other = scenario.holder(basis=TrustBasis.FIRST_USE, **held_by)
+        scenario.put_key(key_name(scenario.ek), held_by=other)
         scenario.put_node(key_name(node_of or scenario.ek), holder)
         scenario.username = "system:bootstrap:zzzzzz"
 

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import pytest
 
+from builders.crds import DEFINITIONS, render
 from signer.kinds import attested_node, endorsement_key, key_request
 from signer.kinds.record import Definition, Record, encode
-from tests.packaging.signer.crds import DEFINITIONS, render
 
 CRDS: Final = Path(__file__).parents[4] / "packaging/signer/crds"
 GOLDEN: Final = Path(__file__).parent / "golden"

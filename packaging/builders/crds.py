@@ -1,6 +1,6 @@
 """Writes the CRDs from the declarations in `signer/kinds`.
 
-    python -m tests.packaging.signer.crds packaging/signer/crds
+    python -m builders.crds packaging/signer/crds
 
 A description is the text below a field; a docstring describes a kind, or an entry of a list. The
 schema is structural, as API servers require it: no `$ref`, and nothing that may be null.
@@ -11,6 +11,7 @@ import inspect
 import sys
 import textwrap
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -180,12 +181,12 @@ def _descriptions(struct: type[Any]) -> Mapping[str, str]:
     texts: dict[str, str] = {}
     for each in reversed(struct.__mro__):
         if issubclass(each, Record) and each is not Record:
-            [body] = ast.parse(textwrap.dedent(inspect.getsource(each))).body
-            assert isinstance(body, ast.ClassDef)
-            for field, text in zip(body.body, body.body[1:], strict=False):
-                if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
-                    assert isinstance(field.target, ast.Name)
-                    texts[field.target.id] = _one_line(ast.literal_eval(text.value))
+            [definition] = ast.parse(textwrap.dedent(inspect.getsource(each))).body
+            statements = definition.body if isinstance(definition, ast.ClassDef) else []
+            for field, text in pairwise(statements):
+                match field, text:
+                    case ast.AnnAssign(target=ast.Name(name)), ast.Expr(value):
+                        texts[name] = _one_line(ast.literal_eval(value))
     return texts
 
 
