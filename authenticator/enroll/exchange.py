@@ -99,7 +99,7 @@ CLOCK_TOLERANCE_SECONDS: Final = issued_certificate.CLOCK_TOLERANCE_SECONDS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IssuedCredential:
-    """A certificate that was verified and tried, and its key."""
+    """A certificate with its key; it passed all checks, and the API server accepted it once."""
 
     issued: IssuedCertificate
     pair: KeyPair

@@ -68,7 +68,7 @@ _DESCRIPTIONS: Final[Mapping[str, Callable[[Any], str]]] = {
         f"alarm: {alarm.message}: {alarm.detail}" for alarm in proved.alarms
     ),
     "M1": lambda proved: getattr(proved, "machine", proved).name,
-    "M3": lambda proved: getattr(proved, "node_name", ""),
+    "M3": lambda proved: proved if isinstance(proved, str) else getattr(proved, "node_name", ""),
     "M6": lambda proved: _alarm_texts(proved) or "none",
     "E1": lambda proved: f"{_key(proved.public_key)}, EndorsementKey {proved.name}",
     "E2": lambda proved: f"{proved.basis.value}, EndorsementKey {proved.key.name}",

@@ -3,7 +3,7 @@
 Runs the functions that the signer runs, in the same order, and records their traces.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 from common.errors import AttestationError, Consequence
 from common.evidence import Offer
 from signer.errors import ChallengeKeyUnknown
+from signer.kinds.attested_node import Refusal
 from signer.kinds.cluster import ClusterKey
 from signer.kinds.csr import Csr
 from signer.policy.policy import AccessReview, Policy, PolicyMode, PolicySet
@@ -79,6 +80,8 @@ class Explanation:
     results: tuple[CheckResult, ...]
     parsed: ParsedOffer | ParsedAnswer | ParsedKubeletServing | None
     error: AttestationError | None
+    recorded: Refusal | None
+    """Every reason of the time when the signer refused this request, if the claim still has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,31 +207,31 @@ class _Replay:
         return proved
 
     def explain(self, verdict: Verdict) -> Explanation:
-        return self._explain(verdict, (), None)
+        return self._explain(verdict, self._results, None)
 
     def explain_error(self, error: AttestationError) -> Explanation:
         outcome, verdict = _OUTCOMES.get(error.consequence, _UNDECIDED)
         if isinstance(error, ChallengeKeyUnknown):
             # Another signer may have the key. The files do not say which signer is at work.
             outcome, verdict = _UNDECIDED
-        recorded = {result.check for result in self._results}
-        remaining = [step for step in self._order if not recorded.issuperset(step)]
-        current = remaining[0] if remaining else ()
-        failed = error.check or next(iter(current), "R0")
-        before = current[: current.index(failed)] if failed in current else ()
-        before = tuple(c for c in before if c not in _INTERLEAVED)
-        after = [c for step in remaining for c in step if c not in {*before, failed}]
-        results = (
-            *(CheckResult(check=c, outcome=Outcome.PASSED) for c in before),
-            CheckResult(check=failed, outcome=outcome, error=error),
-            *(CheckResult(check=c, outcome=Outcome.NOT_REACHED) for c in after),
-        )
+        passed = {result.check: result for result in self._results}
+        remaining = [step for step in self._order if not passed.keys() >= set(step)]
+        failed = error.check or next((step[0] for step in remaining), "R0")
+        refused = [CheckResult(check=failed, outcome=outcome, error=error)]
+        for further in error.further:
+            outcome, _ = _OUTCOMES[further.consequence]
+            refused.append(CheckResult(check=further.check, outcome=outcome, error=further))
+        if failed not in {check for step in self._order for check in step}:
+            place = self._order.index(remaining[0]) if remaining else len(self._order)
+            self._order = (*self._order[:place], (failed,), *self._order[place:])
+        results = [
+            result for step in self._order for result in _results_of_step(step, passed, refused)
+        ]
         return self._explain(verdict, results, error)
 
     def _explain(
         self, verdict: Verdict, results: Sequence[CheckResult], error: AttestationError | None
     ) -> Explanation:
-        results = (*self._results, *results)
         recorded = {result.check for result in results}
         undecided = [c for step in self._undecidable for c in step if c not in recorded]
         return Explanation(
@@ -240,7 +243,34 @@ class _Replay:
             ),
             parsed=self._parsed,
             error=error,
+            recorded=self._recorded(),
         )
+
+    def _recorded(self) -> Refusal | None:
+        """Return the refusal of this request in the claim of its node."""
+        if self._parsed is None:
+            return None
+        node = self._inputs.inventory.attested_node(self._parsed.request.node_name)
+        refusal = None if node is None else node.last_refusal
+        return refusal if refusal and refusal.request == self._stored.name else None
+
+
+def _results_of_step(
+    step: Step, passed: Mapping[str, CheckResult], refused: Sequence[CheckResult]
+) -> Iterator[CheckResult]:
+    """Return the results of one step; the checks before a refusal in it have passed."""
+    reasons = [result for result in refused if result.check in step]
+    before = step[: step.index(reasons[0].check)] if reasons else ()
+    for check in step:
+        own = [result for result in reasons if result.check == check]
+        if own:
+            yield from own
+        elif check in passed:
+            yield passed[check]
+        else:
+            has_passed = check in before and check not in _INTERLEAVED
+            outcome = Outcome.PASSED if has_passed else Outcome.NOT_REACHED
+            yield CheckResult(check=check, outcome=outcome)
 
 
 def _repeated_offer(answer: ParsedAnswer) -> ParsedOffer:

@@ -49,6 +49,8 @@ def as_text(explanations: Sequence[Explanation], object_counts: Mapping[str, int
 def _text(explanation: Explanation) -> str:
     lines = [f"\n{explanation.csr.name}: {_subject(explanation)}\n"]
     lines += [f"  decided already: {decision}\n" for decision in _decisions(explanation)]
+    if explanation.recorded is not None:
+        lines.append(f"  recorded: {explanation.recorded.reason}: {explanation.recorded.message}\n")
     lines += map(_line, explanation.results)
     lines.append(f"  {explanation.verdict.value}{_reason(explanation)}\n")
     return "".join(lines)
@@ -121,6 +123,11 @@ def _document(explanation: Explanation) -> dict[str, Any]:
         "checks": [_check(result) for result in explanation.results],
         "verdict": explanation.verdict.value,
     }
+    if explanation.recorded is not None:
+        document["recorded"] = {
+            "reason": explanation.recorded.reason,
+            "message": explanation.recorded.message,
+        }
     if explanation.parsed is not None:
         document["kind"] = _kind(explanation)
         document["nodeName"] = explanation.parsed.request.node_name

@@ -8,7 +8,8 @@ and P come first: recognize.py and parse.py in signer/verify/requests. The order
 the API server for answers that are proved.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -17,6 +18,7 @@ from common.evidence import Answer
 from common.formats.strict_json import parse_time
 from common.public_keys import PublicKey
 from common.requests.binding import ChallengeInputs, answer_extra_data, challenge_secret
+from common.requests.pkcs10 import SubjectAltName
 from common.tpm.attest import Attest
 from signer.errors import AnswerExpired, NodeRefMismatch
 from signer.kinds.attested_node import BootCounters
@@ -37,8 +39,9 @@ from signer.verify.machines.attestation_certificate import (
     verify_presented_attestation_key,
 )
 from signer.verify.machines.claims import verify_no_conflicting_claim
-from signer.verify.machines.machine import find_machine, verify_machine
+from signer.verify.machines.machine import VerifiedMachine, find_machine, verify_machine
 from signer.verify.machines.serving_names import ServingNames, verify_serving_names
+from signer.verify.refusals import Refusals, proved
 from signer.verify.requests.credentials import requester_credential
 from signer.verify.requests.parse import ParsedAnswer
 from signer.verify.requests.recognize import CsrKind
@@ -86,12 +89,12 @@ class Measurements:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Proof:
-    """What the TPM proved (C1 to Q4)."""
+    """What the TPM proved (C1 to Q4); `None` is what Q3 or Q4 refused."""
 
-    keys: PresentedKeys
+    keys: PresentedKeys | None
     boot: BootCounters
-    pcrs: Pcrs
-    measurements: Measurements
+    pcrs: Pcrs | None
+    measurements: Measurements | None
 
 
 def verify_answer(
@@ -104,58 +107,61 @@ def verify_answer(
     """Verify an answer, in the order of `checks`.
 
     Raises:
-        Denied, Waiting: with the reason.
+        Denied, Waiting: with the reason; it decides. `further` has those of later checks.
         ChallengeKeyUnknown: read the Secret again and verify again before believing it.
         ApiServerUnavailable: a cache has not been filled yet.
 
     """
-    inventory, policy, trace = context.inventory, context.policy, context.trace
-    node_name = answer.request.node_name
-
     # (R2 R3)
-    requester = trace(checks.REQUESTER, verify_requester(csr, kind, policy))
-    verify_version(policy)
+    requester = context.trace(checks.REQUESTER, verify_requester(csr, kind, context.policy))
+    verify_version(context.policy)
 
-    # (C1 A1 E1 Q1 Q2 Q3 Q4)
+    # (C1 A1 E1 Q1 Q2 Q3 Q4) From Q3 on, a refusal is kept, and the next checks are made too.
+    refusals = Refusals(goes_on=True)
+    context = replace(context, refusals=refusals)
+    attempt = context.attempt
     proof = _verify_proof(csr, answer, context, challenge_keys)
 
     # (M)
-    machine = verify_machine(answer.provider_id, node_name, requester, context)
-    trace(checks.MACHINE, machine)
+    machine = attempt(
+        (), verify_machine, answer.provider_id, answer.request.node_name, requester, context
+    )
 
     # (A2 E2)
-    ground = trace(checks.TRUST, verify_endorsement_trust(proof.keys, machine, context))
+    ground = attempt(checks.TRUST, _verify_trust, proof.keys, machine, context)
 
     # (E3)
-    cluster = inventory.cluster().key
-    holder = KeyHolder(
-        cluster=cluster, node_name=node_name, provider_id=answer.provider_id, basis=ground.basis
-    )
-    verify_no_conflicting_claim(ground.names, holder, machine.machine, inventory)
-    trace(checks.NO_CONFLICT, holder)
+    holder = attempt(checks.NO_CONFLICT, _verify_holder, answer, machine, ground, context)
 
     # (S1 S2 S3)
-    serving_names = _verify_serving_names(kind, answer, machine.machine, context)
+    serving_names = None
+    if kind is CsrKind.SERVING:
+        requested = answer.request.subject_alt_names
+        serving_names = attempt(
+            checks.SERVING_NAMES, _verify_serving_names, requested, machine, context
+        )
 
+    refusals.raise_first()
+    measurements = proved(proof.measurements)
     return VerifiedAnswer(
         kind=kind,
-        holder=holder,
-        machine=machine.machine,
+        holder=proved(holder),
+        machine=proved(machine).machine,
         public_key=answer.request.public_key,
-        serving_names=serving_names,
-        ground=ground,
+        serving_names=proved(serving_names) if kind is CsrKind.SERVING else None,
+        ground=proved(ground),
         boot=proof.boot,
-        pcrs=proof.pcrs,
-        measured_boot=proof.measurements.boot,
+        pcrs=proved(proof.pcrs),
+        measured_boot=measurements.boot,
         requester_credential=requester_credential(csr, requester),
-        alarms=(*proof.measurements.alarms, *machine.alarms),
+        alarms=(*measurements.alarms, *proved(machine).alarms),
     )
 
 
 def _verify_proof(
     csr: Csr, answer: ParsedAnswer, context: VerificationContext, challenge_keys: ChallengeKeys
 ) -> _Proof:
-    """Verify what the TPM proves: C1, A1, E1 and Q1 to Q4."""
+    """Verify what the TPM proves: C1, A1, E1 and Q1 to Q4. `context` keeps refusals from Q3 on."""
     trace, evidence = context.trace, answer.evidence
 
     # (C1)
@@ -182,36 +188,54 @@ def _verify_proof(
     attest = verify_quote(evidence.quote, evidence.signature, attestation_key, expected)
     trace(checks.QUOTE, attest)
 
-    # (Q3)
-    pcrs = verify_pcrs(
+    # (Q3 Q4)
+    pcrs = context.attempt(
+        checks.PCR_DIGEST,
+        verify_pcrs,
         attest,
         evidence.pcrs,
         requested=context.policy.pcrs.selection,
         signature_hash=attestation_key.scheme.hash,
     )
-    trace(checks.PCR_DIGEST, pcrs)
+    measurements = context.attempt(checks.PCR_POLICY, _verify_measurements, pcrs, answer, context)
+    keys = None
+    if pcrs is not None:
+        keys = present_keys(endorsement_key, attestation_key, evidence, context, pcrs)
+    return _Proof(keys=keys, boot=_boot_counters(attest), pcrs=pcrs, measurements=measurements)
 
-    # (Q4)
-    measurements = trace(checks.PCR_POLICY, _verify_measurements(pcrs, answer, context))
 
-    keys = present_keys(endorsement_key, attestation_key, evidence, context, pcrs)
-    return _Proof(
-        keys=keys,
-        boot=_boot_counters(attest),
-        pcrs=pcrs,
-        measurements=measurements,
+def _verify_trust(
+    keys: PresentedKeys | None, machine: VerifiedMachine | None, context: VerificationContext
+) -> Ground:
+    """A2, E2: return the ground of trust."""
+    return verify_endorsement_trust(proved(keys), proved(machine), context.without_calls())
+
+
+def _verify_holder(
+    answer: ParsedAnswer,
+    machine: VerifiedMachine | None,
+    ground: Ground | None,
+    context: VerificationContext,
+) -> KeyHolder:
+    """E3: return the node that may hold the keys."""
+    ground = proved(ground)
+    holder = KeyHolder(
+        cluster=context.inventory.cluster().key,
+        node_name=answer.request.node_name,
+        provider_id=answer.provider_id,
+        basis=ground.basis,
     )
+    verify_no_conflicting_claim(ground.names, holder, proved(machine).machine, context.inventory)
+    return holder
 
 
 def _verify_serving_names(
-    kind: CsrKind, answer: ParsedAnswer, machine: Machine, context: VerificationContext
-) -> ServingNames | None:
-    """S1 to S3: return the verified names, `None` for a client certificate, which has none."""
-    if kind is not CsrKind.SERVING:
-        return None
-    requested = answer.request.subject_alt_names
-    serving_names = verify_serving_names(requested, machine, context.inventory)
-    return context.trace(checks.SERVING_NAMES, serving_names)
+    requested: Sequence[SubjectAltName] | None,
+    machine: VerifiedMachine | None,
+    context: VerificationContext,
+) -> ServingNames:
+    """S1 to S3: return the verified names."""
+    return verify_serving_names(requested, proved(machine).machine, context.inventory)
 
 
 def _verify_challenge(evidence: Answer, challenge_keys: ChallengeKeys, now: datetime) -> bytes:
@@ -244,20 +268,28 @@ def _challenge_inputs(
 
 
 def _verify_measurements(
-    pcrs: Pcrs, answer: ParsedAnswer, context: VerificationContext
+    quoted: Pcrs | None, answer: ParsedAnswer, context: VerificationContext
 ) -> Measurements:
     """Q4: check PCR values and event log; the Machine's labels may choose the allowed values."""
-    policy = context.policy
-    allowed = policy.pcrs.allowed
-    if policy.pcrs.variants:
-        allowed = policy.pcrs.values_for(find_machine(context.inventory, answer.provider_id))
-    if policy.pcrs.until:
-        allowed = policy.pcrs.without_ended(allowed, context.now)
-    alarms = verify_pcr_policy(pcrs, allowed, policy.pcrs, answer.evidence.pcr_signatures)
+    pcrs, evidence, policy = proved(quoted), answer.evidence, context.policy
+    alarms = context.attempt((), _verify_values, pcrs, answer, context)
     boot = None
     if policy.event_log is not None:
-        boot = verify_event_log(answer.evidence.event_log, pcrs, policy.event_log)
-    return Measurements(boot=boot, alarms=alarms)
+        log, rules = evidence.event_log, policy.event_log
+        boot = proved(context.attempt((), verify_event_log, log, pcrs, rules))
+    return Measurements(boot=boot, alarms=proved(alarms))
+
+
+def _verify_values(
+    pcrs: Pcrs, answer: ParsedAnswer, context: VerificationContext
+) -> tuple[Denied, ...]:
+    rules = context.policy.pcrs
+    allowed = rules.allowed
+    if rules.variants:
+        allowed = rules.values_for(find_machine(context.inventory, answer.provider_id))
+    if rules.until:
+        allowed = rules.without_ended(allowed, context.now)
+    return verify_pcr_policy(pcrs, allowed, rules, answer.evidence.pcr_signatures)
 
 
 def _boot_counters(attest: Attest) -> BootCounters:

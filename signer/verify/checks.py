@@ -66,7 +66,8 @@ ENDORSEMENT_KEY: Final[Step] = ("E1",)
 QUOTE: Final[Step] = ("Q1", "Q2")
 PCR_DIGEST: Final[Step] = ("Q3",)
 PCR_POLICY: Final[Step] = ("Q4",)
-MACHINE: Final[Step] = ("M5", "M1", "M2", "M3", "M4", "M6", "M7")
+MACHINE: Final = tuple((number,) for number in ("M5", "M1", "M2", "M3", "M4", "M6", "M7"))
+"""Each by itself: in an answer, those after a refusal are made too."""
 TRUST: Final[Step] = ("A2", "E2")
 NO_CONFLICT: Final[Step] = ("E3",)
 OWN_NAME: Final[Step] = ("M5",)
@@ -77,12 +78,12 @@ CLAIMS: Final[Step] = ("K1", "K4", "K2", "K3")
 
 OFFER_ORDER: Final = (
     *(CLUSTER, FORM, REQUESTER, ATTESTATION_KEY),
-    *(MACHINE, ENDORSEMENT_KEY, TRUST, NO_CONFLICT),
+    *(*MACHINE, ENDORSEMENT_KEY, TRUST, NO_CONFLICT),
 )
 """All steps of an offer. The cheap checks against caches come before those of the keys."""
 ANSWER_ORDER: Final = (
     *(CLUSTER, FORM, REQUESTER, CHALLENGE, ATTESTATION_KEY, ENDORSEMENT_KEY),
-    *(QUOTE, PCR_DIGEST, PCR_POLICY, MACHINE, TRUST, NO_CONFLICT),
+    *(QUOTE, PCR_DIGEST, PCR_POLICY, *MACHINE, TRUST, NO_CONFLICT),
 )
 """All steps of an answer but `CLAIMS`. Only an answer that is proved costs requests to the API."""
 SERVING_ORDER: Final = (*ANSWER_ORDER, SERVING_NAMES)

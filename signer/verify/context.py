@@ -1,13 +1,21 @@
 """What a request is verified against."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import ParamSpec, TypeVar
 
+from common.errors import AttestationError
 from signer.policy.policy import Policy
 from signer.seams import Inventory
+from signer.verify.checks import Step
 from signer.verify.platform_keys import NO_PLATFORMS, PlatformSource
+from signer.verify.refusals import AT_ONCE, Refusals, UnprovedError
 from signer.verify.trace import CheckTrace, no_trace
 from signer.verify.x509.trust_anchors import TrustAnchors
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,3 +32,19 @@ class VerificationContext:
     now: datetime
     trace: CheckTrace = no_trace
     platforms: PlatformSource = NO_PLATFORMS
+    refusals: Refusals = AT_ONCE
+
+    def attempt(
+        self, step: Step, check: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T | None:
+        """Make a check and trace its step; return `None` if it refused, and others go on."""
+        try:
+            result = check(*args, **kwargs)
+        except (AttestationError, UnprovedError) as error:
+            self.refusals.note(error)
+            return None
+        return self.trace(step, result)
+
+    def without_calls(self) -> "VerificationContext":
+        """Return the context of a further check: no platform is asked for what is refused."""
+        return replace(self, platforms=NO_PLATFORMS) if self.refusals.any else self

@@ -64,7 +64,6 @@ def verify_offer(
 
     # (M)
     machine = verify_machine(offer.provider_id, node_name, requester, context)
-    trace(checks.MACHINE, machine)
 
     # (E1)
     endorsement_key = trace(checks.ENDORSEMENT_KEY, verify_endorsement_key(evidence.ek_public))

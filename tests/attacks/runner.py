@@ -10,8 +10,8 @@ it, in a module that names the check. So these tables are the negative tests of 
 
 - The condition, the annotation and the audit record have the expected reason and check number. No
   certificate is written.
-- No message contains a secret, an expected value, the detail for operators or the name of another
-  Cluster.
+- No message contains a secret, an expected value, the detail for operators, a reason after the
+  first one, or the name of another Cluster.
 - No claim is lost. No claim is made, unless another replica has just changed the claims.
 - A valid node of the same scenario still gets its certificate.
 """
@@ -265,7 +265,7 @@ def assert_refused(attack: Attack) -> None:
         hostile = [scenario.offer_csr(), scenario.answer_csr()]
     for csr in [hostile] if isinstance(hostile, Csr) else hostile:
         error = _assert_refused_by_function(attack, scenario, csr)
-        _assert_refused_by_reconciler(attack, scenario, csr, error.detail)
+        _assert_refused_by_reconciler(attack, scenario, csr, error)
     good, answer = _valid_case(attack.scenario)
     if _state(scenario) == good:
         assert reconcile_once(scenario, answer).outcome == "issued"
@@ -329,7 +329,7 @@ def _refusing_function(
 
 
 def _assert_refused_by_reconciler(
-    attack: Attack, scenario: Scenario, csr: Csr, detail: str
+    attack: Attack, scenario: Scenario, csr: Csr, error: AttestationError
 ) -> None:
     before = _state(scenario)
     traces = reconcile_once(scenario, csr, claims=_claims(attack, scenario, csr))
@@ -341,7 +341,8 @@ def _assert_refused_by_reconciler(
     reported = outcome in {"denied", "failed", "waiting"} or attack.reason.alarm
     _assert_recorded_once(traces, csr, outcome, reported=reported)
     _assert_nothing_disclosed(scenario, traces)
-    assert not detail or detail not in traces.public
+    assert not error.detail or error.detail not in traces.public
+    assert not any(further.reason in traces.public for further in error.further)
     after = _state(scenario)
     assert before.complete_claims() <= after.complete_claims()
     old_caches = scenario.inventory.store is not scenario.store

@@ -24,7 +24,7 @@ from signer.policy.policy import PcrMode, PcrValues, PcrVariant
 from tests.attacks.keys import ANSWER
 from tests.attacks.runner import Attack, Mutation, assert_issued, assert_refused, attacks
 from tests.attacks.scenarios import p384_scenario
-from tests.builders.scenario import Scenario
+from tests.builders.scenario import Scenario, key_name
 from tests.builders.software_tpm import Pcrs, attest, pcr_values
 
 EIGHT = {"sha256": tuple(range(8))}
@@ -147,6 +147,13 @@ def of_no_machine(scenario: Scenario) -> Csr:
     return answer(scenario, EVIL, EVIL)
 
 
+def with_three_faults(scenario: Scenario) -> Csr:
+    """Boot other code, with a TPM that is banned, in a Cluster that is paused."""
+    scenario.change_cluster(paused=True)
+    scenario.put_key(key_name(scenario.ek), banned=True)
+    return answer(scenario, EVIL, EVIL)
+
+
 def no_selection(scenario: Scenario) -> Csr:
     """Use a policy that selects no PCR: it allows nothing."""
     scenario.change_policy("pcrs", selection={})
@@ -238,6 +245,7 @@ POLICIES = [
                 ),
                 "a variant for all Machines": allowing(ALLOWED, (of_pool(None),)),
                 "something else booted for no Machine": of_no_machine,
+                "something else booted, and two more faults": with_three_faults,
             },
         },
         scenario=ENFORCING,

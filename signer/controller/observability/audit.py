@@ -67,6 +67,11 @@ def log_verdict(
     if error is not None:
         fields |= {"reason": error.reason, "check": error.check, "message": error.message}
         fields |= {"detail": error.detail} if error.detail else {}
+        if error.further:
+            fields["furtherReasons"] = [
+                {"reason": e.reason, "check": e.check, "message": e.message, "detail": e.detail}
+                for e in error.further
+            ]
         alarm = error.alarm or outcome == ALARM
         fields |= {"alarm": True} if alarm else {}
         level = logging.WARNING if alarm else logging.INFO
@@ -123,7 +128,7 @@ def _fields(context: AuditContext) -> dict[str, Any]:
 
 
 def _measured(boot: MeasuredBoot) -> dict[str, Any]:
-    """Return the measured boot under the keys of a policy, so that `learn` can copy them."""
+    """Return the measured boot under the keys of a policy."""
     digests = {
         "platformKeys": boot.platform_keys,
         "signatureDatabases": boot.signature_databases,

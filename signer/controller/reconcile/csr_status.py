@@ -17,6 +17,7 @@ from signer.inventory.cluster_api.machine_status import MachineCondition
 from signer.kinds.csr import Csr
 from signer.kinds.machine import Machine
 from signer.verify.machines.claims import is_complete_claim
+from signer.verify.refusals import describe_reasons
 
 _CHECKS_OF_REQUESTER: Final = frozenset({"R", "P"})
 """Checks on requester and form: until they pass, the provider ID in the request means nothing."""
@@ -69,9 +70,8 @@ class CsrStatus:
                 machines = self._cluster.inventory.machines(provider_id)
                 if len(machines) == 1:
                     if not self._has_claim(machines[0]):
-                        self.enqueue_condition(
-                            machines[0], error.reason, error.message, attested=False
-                        )
+                        text = describe_reasons(error)
+                        self.enqueue_condition(machines[0], error.reason, text, attested=False)
                     if error.check == "K4":
                         self.note_alarm(machines[0], error)
 

@@ -28,6 +28,7 @@ from signer.kinds.attested_node import AttestedNodeObject, MeasuredValues, Refus
 from signer.verify.attestation.measured_boot import describe_event_log
 from signer.verify.attestation.measured_values import describe_boot
 from signer.verify.machines.offered_key import describe_offered_key, may_offer_key
+from signer.verify.refusals import describe_reasons
 from signer.verify.requests.parse import ParsedAnswer, ParsedKubeletServing, ParsedOffer
 from signer.verify.requests.refused_node import find_refused_node
 
@@ -132,7 +133,7 @@ def _enqueue_refusal(current: CsrState, error: AttestationError) -> None:
         if node is not None:
             refusal = Refusal(
                 reason=error.reason,
-                message=error.message,
+                message=describe_reasons(error),
                 time=current.dependencies.now(),
                 request=current.csr.name,
                 measured=_measured(current, node, error),
@@ -148,9 +149,9 @@ def _measured(
     Only if the TPM of the claim quoted it: a copy of the node's certificate can file a request with
     the quote of any TPM.
     """
-    quoted, answer = current.quoted, current.parsed
+    quoted, answer, reasons = current.quoted, current.parsed, (error, *error.further)
     if (
-        not isinstance(error, (PcrPolicyMismatch, EventLogPolicyMismatch))
+        not any(isinstance(e, (PcrPolicyMismatch, EventLogPolicyMismatch)) for e in reasons)
         or not isinstance(answer, ParsedAnswer)
         or quoted is None
         or node.endorsement_key not in current.proved_keys

@@ -26,11 +26,12 @@ from signer.kinds.attested_node import AttestedNodeObject
 from signer.kinds.cluster import Cluster
 from signer.kinds.endorsement_key import TrustBasis
 from signer.kinds.machine import Machine
-from signer.policy.policy import FirstJoinRules, Policy
+from signer.policy.policy import Policy
 from signer.seams import Inventory
 from signer.verify.context import VerificationContext
 from signer.verify.machines.claims import is_claim_of, is_claim_of_former, is_complete_claim
 from signer.verify.machines.registered_keys import registered_keys
+from signer.verify.refusals import proved
 from signer.verify.requests.request import (
     BootstrapRequester,
     NodeRequester,
@@ -47,7 +48,7 @@ _NAME_ADDRESSES: Final = frozenset({"Hostname", "InternalDNS"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedMachine:
-    """A Machine that may have this node name; only `verify_machine` creates one."""
+    """A Machine that may have this node name, unless a refusal by M is kept."""
 
     machine: Machine
     node_name: str
@@ -87,20 +88,21 @@ def verify_machine(
 ) -> VerifiedMachine:
     """Verify M5 first, since it needs no inventory, then M1 to M4, M6 and M7.
 
-    Raises `Denied`, `Waiting` with the reason.
+    Raises `Denied`, `Waiting` with the reason, unless `context.refusals` keeps it.
     """
-    inventory = context.inventory
-    verify_requester_name(requester, node_name)  # (M5)
-    machine = find_machine(inventory, provider_id)  # (M1)
-    if isinstance(requester, BootstrapRequester):
-        require_ready(machine, inventory.cluster())  # (M2)
-    _require_node_name(machine, node_name, inventory, context.policy)  # (M3)
-    _require_node(machine, node_name, requester, inventory)  # (M4)
-    alarms = _node_ref_alarms(machine, node_name, inventory)  # (M6)
-    rules = context.policy.first_join
-    if rules is not None and isinstance(requester, BootstrapRequester):
-        _require_new_machine(machine, node_name, rules, context)  # (M7)
-    return VerifiedMachine(machine=machine, node_name=node_name, requester=requester, alarms=alarms)
+    inventory, attempt = context.inventory, context.attempt
+    attempt(("M5",), verify_requester_name, requester, node_name)
+    machine = proved(attempt(("M1",), find_machine, inventory, provider_id))
+    attempt(("M2",), _require_ready_at_first_join, machine, requester, inventory)
+    attempt(("M3",), _require_node_name, machine, node_name, inventory, context.policy)
+    attempt(("M4",), _require_node, machine, node_name, requester, inventory)
+    alarms = _node_ref_alarms(machine, node_name, inventory)
+    verified = VerifiedMachine(
+        machine=machine, node_name=node_name, requester=requester, alarms=alarms
+    )
+    context.trace(("M6",), verified)
+    attempt(("M7",), _require_new_machine, verified, context)
+    return verified
 
 
 def verify_unattested_machine(
@@ -131,6 +133,13 @@ def verify_unattested_machine(
     return VerifiedMachine(machine=machine, node_name=node_name, requester=requester, alarms=())
 
 
+def _require_ready_at_first_join(
+    machine: Machine, requester: Requester, inventory: Inventory
+) -> None:
+    if isinstance(requester, BootstrapRequester):
+        require_ready(machine, inventory.cluster())
+
+
 def require_ready(machine: Machine, cluster: Cluster) -> None:
     """M2: require that a first join may happen. Raises `Denied` or `Waiting`.
 
@@ -147,13 +156,14 @@ def require_ready(machine: Machine, cluster: Cluster) -> None:
 
 def _require_node_name(
     machine: Machine, node_name: str, inventory: Inventory, policy: Policy
-) -> None:
+) -> str:
     """M3: require the claimed name where there is a claim, else a name from the inventory."""
     names = _claimed_names(machine, inventory) or _inventory_names(machine, inventory, policy)
     if not names:
         raise NodeNameUnknown("no address of the Machine gives its node name yet")
     if node_name not in names:
         raise NodeNameMismatch("the node name is not this Machine's")
+    return node_name
 
 
 def _claimed_names(machine: Machine, inventory: Inventory) -> frozenset[str]:
@@ -233,14 +243,15 @@ def _node_ref_alarms(
     return tuple(alarms)
 
 
-def _require_new_machine(
-    machine: Machine, node_name: str, rules: FirstJoinRules, context: VerificationContext
-) -> None:
-    """M7: require what OpenShift's machine-approver requires of a first join.
+def _require_new_machine(verified: VerifiedMachine, context: VerificationContext) -> None:
+    """M7: if the policy asks, require what OpenShift's machine-approver requires of a first join.
 
     Source: github.com/openshift/cluster-machine-approver, pkg/controller/csr_check.go,
     authorizeNodeClientCSR. A bootstrap token is then worth nothing for a Machine that has joined.
     """
+    rules, machine, node_name = context.policy.first_join, verified.machine, verified.node_name
+    if rules is None or not isinstance(verified.requester, BootstrapRequester):
+        return
     names = {fold_case(a.address) for a in machine.addresses if a.type == "InternalDNS"}
     if not names:
         raise NodeNameUnknown("no InternalDNS address of the Machine gives its node name yet")

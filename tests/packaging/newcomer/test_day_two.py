@@ -119,7 +119,7 @@ def day_two(fleet: Fleet, machines: Machines, rules: Path, tmp_path: Path) -> It
     assert operator.call("kubeconfig", cluster_of(tenant)).status == 0
     with (
         stored_policy(fleet, "production", of_cluster(tenant, **RULES)) as policy,
-        Signer(fleet, tmp_path / "signer").use_policy_objects() as signer,
+        Signer(fleet, tmp_path / "signer") as signer,
     ):
         signer.wait_until_ready()
         yield DayTwo(fleet, machines, signer, policy, operator, rules)

@@ -18,6 +18,7 @@ from common.requests.binding import sha256
 from signer.explain.command import explain
 from signer.explain.manifests import FilesInvalid
 from signer.explain.report import EXIT_ALLOWED, EXIT_UNDECIDED
+from signer.kinds.attested_node import Refusal
 from signer.kinds.csr import Csr
 from signer.kinds.node import Node
 from signer.policy.policy import PcrRules, Policy, PolicyMode
@@ -37,7 +38,7 @@ from tests.builders import stored
 from tests.builders.forgery import OID_KEY_USAGE, extension
 from tests.builders.policy_specs import PLATFORM
 from tests.builders.scenario import ABROAD, NODE, NOW, Scenario, key_name, machine
-from tests.builders.signer_command import POLICY, run
+from tests.builders.signer_command import run
 
 STRANGER = sha256(b"another signer's")
 Files = dict[str, Any]
@@ -53,14 +54,13 @@ class Directory:
 
     def files(self, csrs: Sequence[Csr], **changes: Any) -> Files:  # noqa: ANN401 - of any type
         """Write all files."""
-        policy = self.path / "policy.yaml"
-        policy.write_text(yaml.safe_dump(POLICY | {"spec": changes.pop("spec", {})}))
+        spec = changes.pop("spec", {})
+        bodies = [*stored.objects_of(self.scenario), stored.policy_body(spec)]
         secret = self.path / "secret.json"
         secret.write_text(json.dumps(stored.secret_body(self.scenario.challenge_keys)))
-        objects = stored.write_list(self.path / "objects.json", stored.objects_of(self.scenario))
+        objects = stored.write_list(self.path / "objects.json", bodies)
         return {
             "requests": stored.write_list(self.path / "csrs.json", map(stored.csr_body, csrs)),
-            "policy": policy,
             "objects": [objects],
             "challenge_key_secret": secret,
             "cluster": None,
@@ -84,8 +84,8 @@ def directory(tmp_path: Path) -> Directory:
 
 
 HEAD = """\
-objects: no AttestedNode, 1 Cluster, no ClusterRoleBinding, no EndorsementKey, 1 Machine, no Node,\
- no Service
+objects: no AttestedNode, 1 Cluster, no ClusterRoleBinding, no EndorsementKey,\
+ 1 KubeletAttestationPolicy, 1 Machine, no Node, no Service
 
 """
 ENTRY = """\
@@ -163,7 +163,6 @@ def test_a_refusal_has_the_checks_before_it_and_its_reason(directory: Directory)
     spec = {"nodeNames": {"machineName": True}}
     text, status = directory.report(directory.scenario.offer_csr(), spec=spec)
     steps = ENTRY + OFFERED + REQUESTER + KEYS + "".join(MACHINE.splitlines(keepends=True)[:3])
-    steps = steps.replace("ID: machine-1", "ID").replace("itself: ", "itself")
     steps += """\
   M3  denied        node name: NodeNameMismatch: the node name is not this Machine's
   M4  not reached   Node with the node name
@@ -177,6 +176,50 @@ def test_a_refusal_has_the_checks_before_it_and_its_reason(directory: Directory)
     ending = "  would be denied: NodeNameMismatch\n"
     assert text == f"{HEAD}kubelet-tpm-a: offer {OF}{steps}{ending}"
     assert status == 1
+
+
+def test_the_claim_says_why_the_signer_refused_this_request(directory: Directory) -> None:
+    """Later, the challenge is too old for a replay."""
+    scenario = directory.scenario
+    scenario.put_claim()
+    csr = scenario.answer_csr()
+    refusal = Refusal(
+        reason="ClusterPaused",
+        message="the Cluster is paused; also EndorsementKeyBanned: it is banned",
+        time=NOW,
+        request=csr.name,
+    )
+    scenario.change_claim(last_refusal=refusal)
+    text, _ = directory.report(csr)
+    assert f"\n  recorded: ClusterPaused: {refusal.message}\n" in text
+    text, _ = directory.report(replace(csr, name="kubelet-tpm-later"))
+    assert "recorded" not in text
+
+
+def test_a_refused_answer_has_each_reason(directory: Directory) -> None:
+    """Of a waiting answer that an operator looks at: the first reason decides."""
+    directory.scenario.change_cluster(paused=True)
+    directory.scenario.change_policy("node_names", machine_name=True)
+    directory.scenario.change_machine(addresses=(), registered_keys=())
+    spec = {"nodeNames": {"machineName": True}}
+    text, status = directory.report(directory.scenario.answer_csr(), spec=spec)
+    assert text.endswith("""\
+  M2  waits         Machine and Cluster ready for a first join: ClusterPaused: the Cluster is paused
+  M3  denied        node name: NodeNameMismatch: the node name is not this Machine's
+  M4  ok            Node with the node name
+  M6  ok            nodeRef and Nodes with the provider ID: none
+  M7  ok            first join of a new Machine
+  A2  ok            certificate of the attestation key
+  E2  waits         endorsement key: trust: EndorsementKeyNotRegistered: no endorsement key is\
+ registered for this Machine
+  E3  not reached   endorsement key: not banned, not in use
+  K1  not reached   claim of the endorsement key
+  K4  not reached   certificate with which the node filed the request
+  K2  not reached   claim of the node name
+  K3  not reached   second write of the endorsement key
+  would wait: ClusterPaused
+""")
+    assert status == 3
 
 
 @pytest.mark.parametrize(
@@ -362,6 +405,15 @@ def test_a_cluster_without_a_policy_waits(directory: Directory) -> None:
     text, status = directory.report(directory.scenario.offer_csr(), spec=spec)
     assert text.splitlines()[3].startswith("  R0  waits         Cluster: opted in, ")
     assert (text.splitlines()[-1], status) == ("  would wait: PolicyMissing", 3)
+
+
+def test_a_missing_file_of_authorities_is_reported(directory: Directory) -> None:
+    rules = {"trust": "Certified", "certificateAuthorities": ["/nowhere.pem"]}
+    files = directory.files([directory.scenario.offer_csr()], spec={"endorsementKey": rules})
+    assert problem(files) == (
+        "policy default: /nowhere.pem: No such file or directory: the files of the signer must be"
+        " at the same paths here"
+    )
 
 
 def test_names_of_the_control_plane_are_reported_before_those_of_others(
@@ -554,7 +606,7 @@ def test_a_file_without_requests_is_reported(
 
 def test_all_unreadable_objects_are_reported(directory: Directory) -> None:
     files = directory.files([directory.scenario.offer_csr()])
-    cluster, good = json.loads(files["objects"][0].read_text())["items"]
+    cluster, good, _ = json.loads(files["objects"][0].read_text())["items"]
     nameless = {**good, "metadata": {"namespace": "a"}}
     stray = {**good, "spec": {}}
     stored.write_list(files["objects"][0], [cluster, nameless, stray])
@@ -592,16 +644,11 @@ def test_an_invalid_challenge_key_secret_is_reported(
 
 def arguments(files: Files, *more: str) -> list[str]:
     """Return the command line."""
-    named = [
-        "--policy",
-        str(files["policy"]),
-        "--challenge-key-secret",
-        str(files["challenge_key_secret"]),
-    ]
     return [
         "explain",
         str(files["requests"]),
-        *named,
+        "--challenge-key-secret",
+        str(files["challenge_key_secret"]),
         "--objects",
         *map(str, files["objects"]),
         *more,
@@ -620,7 +667,6 @@ NOW_FLAG = ("--now", "2026-11-21T09:30:00Z")
         ((*NOW_FLAG, "--cluster", "tenants/green"), 3, "cannot be decided", ""),
         (("--now", "2026-11-21"), 2, "", "must be a time such as"),
         (("--cluster", "blue"), 2, "", "must be NAMESPACE/NAME"),
-        (("--policy", "/nowhere"), 2, "", "/nowhere: No such file or directory"),
         (("--challenge-key-secret", "/nowhere"), 2, "", "/nowhere: No such file or directory"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else str(value),

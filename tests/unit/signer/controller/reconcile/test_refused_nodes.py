@@ -9,7 +9,7 @@ import pytest
 from signer.controller.queue.workqueue import DONE
 from signer.kinds.attested_node import MeasuredValues, Refusal
 from signer.kinds.csr import credential_id
-from signer.policy.policy import Approval, EventLogRules, PcrMode
+from signer.policy.policy import AccessReview, Approval, EventLogRules, PcrMode
 from signer.verify.requests.recognize import CsrKind
 from tests.builders.reconciler import ReconcilerFixture
 from tests.builders.renewing_node import COPIED, KNOWN, claim_of, of_a_node
@@ -63,6 +63,34 @@ def test_denied_renewal_is_noted_for_its_claim() -> None:
             }
         ),
     )
+
+
+def test_operators_see_every_reason_and_the_node_sees_the_first(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Nothing more is asked or written for the further reasons."""
+    fixture = of_a_node(KNOWN)
+    enforce_pcrs(fixture)
+    enforce_event_log(fixture)
+    fixture.scenario.policy = replace(fixture.scenario.policy, access_review=AccessReview.REQUIRE)
+    fixture.scenario.change_key(banned=True)
+    before = (dict(fixture.scenario.store.keys), claim_of(fixture))
+    with caplog.at_level("INFO"):
+        csr = fixture.result(fixture.file(fixture.scenario.answer_csr()))
+    denied = csr.conditions["Denied"]
+    reasons = (denied.reason, "EventLogMissing", "EndorsementKeyBanned")
+    assert denied.reason == "PcrPolicyMismatch"
+    assert not any(reason in f"{csr} {fixture.csrs.events}" for reason in reasons[1:])
+    [(_, refusal)] = fixture.refusals
+    assert refusal.reason == denied.reason
+    assert refusal.measured is not None
+    [condition] = fixture.machines
+    assert condition.message == refusal.message
+    assert [reason for reason in reasons if reason in condition.message] == list(reasons[1:])
+    fields = vars(caplog.records[-1])["fields"]
+    assert [further["reason"] for further in fields["furtherReasons"]] == list(reasons[1:])
+    assert (fixture.csrs.reads, fixture.csrs.writes) == ([], ["Denied PcrPolicyMismatch"])
+    assert (dict(fixture.scenario.store.keys), claim_of(fixture)) == before
 
 
 def test_values_of_another_tpm_are_not_noted_for_the_node_whose_certificate_filed_them() -> None:

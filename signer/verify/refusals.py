@@ -1,0 +1,68 @@
+"""Collects the refusals of a request, of which the first one decides.
+
+Until the quote is verified (Q2), the first refusal ends the verification: more reasons would be
+those of a stranger (docs/decisions/0062-refused-and-overdue-renewals.md). After it, the checks go
+on that need nothing which was refused. So a person sees every reason at one visit.
+"""
+
+from typing import Final, TypeVar
+
+from common.errors import AttestationError, Denied, Waiting
+
+T = TypeVar("T")
+_MAX_TEXT: Final = 1024
+"""Characters of a refusal in an object."""
+
+
+class UnprovedError(Exception):
+    """A check needs what an earlier one refused: nobody learns whether it would pass."""
+
+
+class Refusals:
+    """The refusals of one request."""
+
+    def __init__(self, *, goes_on: bool) -> None:
+        """Let checks go on after a refusal, or let the first refusal end the verification."""
+        self._goes_on = goes_on
+        self._found: list[Denied | Waiting] = []
+
+    @property
+    def any(self) -> bool:
+        """Whether a check has refused the request: no further check may call out."""
+        return bool(self._found)
+
+    def note(self, error: AttestationError | UnprovedError) -> None:
+        """Keep a refusal, or raise it.
+
+        After a refusal, what cannot be decided is no reason, and changes no verdict.
+        """
+        if self._goes_on and isinstance(error, (Denied, Waiting)):
+            known = {(found.reason, found.message) for found in self._found}
+            if (error.reason, error.message) not in known:
+                self._found.append(error)
+        elif not self._found:
+            raise error
+
+    def raise_first(self) -> None:
+        """Raise the first refusal, which has the others as `further`, if there is one."""
+        if self._found:
+            first, *further = self._found
+            first.further = tuple(further)
+            raise first
+
+
+AT_ONCE: Final = Refusals(goes_on=False)
+"""The first refusal ends the verification."""
+
+
+def proved(value: T | None) -> T:
+    """Return what a check proved. Raises `UnprovedError`: it was refused, or not made."""
+    if value is None:
+        raise UnprovedError
+    return value
+
+
+def describe_reasons(error: AttestationError) -> str:
+    """Return the message with every further reason. It goes to no object that a node can read."""
+    reasons = (f"{further.reason}: {further.message}" for further in error.further)
+    return "; also ".join((error.message, *reasons))[:_MAX_TEXT]
