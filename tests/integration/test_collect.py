@@ -128,10 +128,10 @@ def test_archive_has_what_a_bug_report_needs_and_no_marker(
     collected = shown["machines.json"][machine_names.index(node.name)]
     conditions = {c["type"]: c["status"] for c in collected["status"]["conditions"]}
     assert conditions["KubeletAttested"] == "True"
-    requests = shown[f"csrs/{tenant.namespace}/{tenant.name}.json"]
-    assert offer.offer in names_of(requests)
+    assert offer.offer in names_of(shown[f"csrs/{tenant.namespace}/{tenant.name}.json"])
     policies = shown["policies.json"]
-    planted = policies[names_of(policies).index("planted")]
-    assert planted["spec"] == {"endorsementKey": {"trust": "Certified"}}
+    assert policies[names_of(policies).index("planted")]["spec"] == {
+        "endorsementKey": {"trust": "Certified"}
+    }
     assert "RenewalOverdue" in [each["reason"] for each in shown["events.json"]]
     assert names_of(shown["pods.json"]) == ["signer-1"]

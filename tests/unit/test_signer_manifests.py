@@ -84,7 +84,7 @@ def test_insecure_signer_is_in_no_manifest_but_its_own() -> None:
 
 
 def test_insecure_signer_reads_the_secrets_of_one_cluster_only() -> None:
-    roles = objects(PACKAGING / "insecure-signer.yaml", "Role")
+    roles = objects(PACKAGING / "insecure/insecure-signer.yaml", "Role")
     [rules] = [role["rules"] for role in roles.values()]
     secrets = [rule for rule in rules if "secrets" in rule["resources"]]
     assert [rule["resourceNames"] for rule in secrets] == [["dev-ca", "dev-kubeconfig"]]

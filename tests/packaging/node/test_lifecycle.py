@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.debian_root import SUITES, overlay
+from builders.systems import overlay
+from tests.harness.debian_root import SUITES
 from tests.harness.fleet import Fleet
 from tests.harness.process import wait_until
 from tests.harness.wire import output

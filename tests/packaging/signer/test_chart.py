@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 import yaml
 
+from builders import chart
+from builders.version import semantic_version
 from signer.controller.observability import metrics
 from signer.controller.queue.workqueue import QueueState
 from signer.fairness.memory_budget import MemoryBudget
 from signer.settings.arguments import parse_arguments
 from signer.settings.trust_bundles import TrustBundleFiles
+from tests.controlplane import pins, provide
 from tests.harness.client import Object
 from tests.harness.documentation import blocks
-from tests.packaging.signer import chart
 from tests.packaging.signer.helm import (
     CHART,
     NAMESPACE,
@@ -26,7 +28,6 @@ from tests.packaging.signer.helm import (
     template,
 )
 from tests.packaging.signer.rendered import container, objects, only, render
-from tests.packaging.signer.version import semantic_version
 
 CRDS = sorted((CHART.parent / "crds").glob("*.yaml"))
 ROLES = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
@@ -313,6 +314,14 @@ def test_wrong_value_is_refused(values: Object, message: str, version: str, tmp_
         render(values, tmp_path, version=version)
 
 
+@pytest.fixture
+def helm4(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Name the Helm that packages the chart, and the Kubernetes that it renders for."""
+    monkeypatch.setenv("HELM", str(provide.tool("helm4")))
+    monkeypatch.setenv("KUBERNETES_VERSION", pins.newest())
+
+
+@pytest.mark.usefixtures("helm4")
 def test_rendered_manifests_are_current(tmp_path: Path) -> None:
     """Run `make manifests` after a change of the chart, the CRDs or the permissions."""
     chart.write_manifests(CHART, tmp_path)
@@ -326,6 +335,7 @@ def test_version_is_that_of_the_project() -> None:
     assert description["version"] == description["appVersion"] == semantic_version()
 
 
+@pytest.mark.usefixtures("helm4")
 def test_release_pulls_the_given_image_and_is_the_same_in_each_build(tmp_path: Path) -> None:
     image = f"registry.example:5000/team/signer@sha256:{'b' * 64}"
     builds = [tmp_path / "first", tmp_path / "second"]
@@ -344,12 +354,9 @@ def test_release_pulls_the_given_image_and_is_the_same_in_each_build(tmp_path: P
             "binding-removal-rbac.yaml",
         ),
         *("attested-nodes-policy.yaml", "entry-credential.yaml"),
-        *("insecure-signer.yaml", "insecure-kubelet-join", "zz-20-insecure-kubelet-join.conf"),
     }
     for text in (first["install.yaml"].decode(), template("helm3", chart=builds[0] / package)):
         assert container(objects(text))["image"] == image
-    insecure = objects(first["insecure-signer.yaml"].decode())
-    assert container(insecure, "node-attestation-insecure-signer")["image"] == image
 
 
 def test_alerts_and_dashboard_use_metrics_that_exist() -> None:

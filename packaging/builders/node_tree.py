@@ -1,7 +1,7 @@
 """Builds the node tree in another Debian system than this one.
 
-    python -m tests.packaging.node.build_system bundled build/bundled
-    python -m tests.packaging.node.build_system arm64 build/arm64
+    python -m builders.node_tree bundled build/bundled
+    python -m builders.node_tree arm64 build/arm64
 
 The variant with a CPython of its own is built in Debian 11, whose glibc 2.31 is older than that of
 any supported system. The tree for arm64 is built in Debian 12 with a cross compiler: what runs is
@@ -19,20 +19,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from tests.controlplane.progress import say
-from tests.harness.chroot import command_in
-from tests.harness.debian_root import (
+from builders.systems import (
     CERTIFICATES,
-    PROJECT,
     SOURCE,
-    SUITES,
     build_root,
+    command_in,
     overlay,
     package_index,
+    say,
 )
+from builders.version import PROJECT
 
 WORK: Final = PROJECT / "build"
 BUNDLED_SUITE: Final = "bullseye"
+OLDEST_SUITE: Final = "bookworm"
 CPYTHON: Final = WORK / "python"
 _CHECKOUT: Final = (*SOURCE, "packaging", "requirements")
 _INSIDE: Final = "/srv/source"
@@ -86,7 +86,7 @@ def build_bundled(destination: Path) -> None:
 
 def build_arm64(destination: Path) -> None:
     """Build the tree for arm64."""
-    with _system(build_root(SUITES[0], _ARM64_PACKAGES, _ARM64_LIBRARIES)) as root:
+    with _system(build_root(OLDEST_SUITE, _ARM64_PACKAGES, _ARM64_LIBRARIES)) as root:
         _make_tree(root, "/usr/bin/python3", destination, MACHINE="aarch64")
 
 
@@ -95,7 +95,7 @@ BUILDS: Final = {"cpython": build_cpython, "bundled": build_bundled, "arm64": bu
 
 def main() -> int:
     """Build what the command line names."""
-    parser = argparse.ArgumentParser(prog="python -m tests.packaging.node.build_system")
+    parser = argparse.ArgumentParser(prog="python -m builders.node_tree")
     parser.add_argument("what", choices=BUILDS)
     parser.add_argument("destination", type=Path)
     arguments = parser.parse_args()

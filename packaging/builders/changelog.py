@@ -1,18 +1,16 @@
-"""Reads CHANGELOG.md and compares it with a tag."""
+"""Prints the release notes of a tag: the section of CHANGELOG.md that belongs to it.
+
+python -m builders.changelog v0.1.0
+"""
 
 import re
-import tomllib
-from pathlib import Path
+import sys
+
+from builders.version import PROJECT, project_version
 
 
 class NotReleasable(Exception):
     """The tag, the version and the changelog do not agree."""
-
-
-def project_version(root: Path) -> str:
-    """Return the version in pyproject.toml, the only place that states it."""
-    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return str(project["version"])
 
 
 def release_notes(tag: str, version: str, changelog: str) -> str:
@@ -30,3 +28,19 @@ def release_notes(tag: str, version: str, changelog: str) -> str:
     if section is None or not section[1].strip():
         raise NotReleasable(f"CHANGELOG.md must have a section '## {version} - YYYY-MM-DD'")
     return section[1].strip() + "\n"
+
+
+def main() -> int:
+    """Print the notes of the tag in the command line. Return the exit code."""
+    [tag] = sys.argv[1:]
+    changelog = (PROJECT / "CHANGELOG.md").read_text(encoding="utf-8")
+    try:
+        sys.stdout.write(release_notes(tag, project_version(), changelog))
+    except NotReleasable as problem:
+        sys.stderr.write(f"release: {problem}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

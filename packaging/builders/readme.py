@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import yaml
 
-from tests.packaging.signer.helm import CHART
+from builders.version import CHART
 
 README: Final = CHART / "README.md"
 _START: Final = re.compile(r" *# -- (.*)")

@@ -1,30 +1,31 @@
 """Packages the chart of the signer, and renders the manifests from it.
 
-    python -m tests.packaging.signer.chart manifests packaging/signer/manifests
-    python -m tests.packaging.signer.chart release dist --image registry.example/signer@sha256:...
+    python -m builders.chart manifests packaging/signer/manifests
+    python -m builders.chart release dist --image registry.example/signer@sha256:...
 
-`manifests` writes crds.yaml, install.yaml and addon-components.yaml into a directory. `release`
-also writes the packaged chart and the other files of a release. The same source gives the same
-bytes.
+The variable HELM names Helm 4, and KUBERNETES_VERSION the version that it renders for. `manifests`
+writes crds.yaml, install.yaml and addon-components.yaml into a directory. `release` also writes the
+packaged chart and the other files of a release. The same source gives the same bytes.
 """
 
 import argparse
 import os
 import re
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from tests.packaging.signer.helm import CHART, helm, template
-from tests.packaging.signer.image import NAME, read_digest
-from tests.packaging.signer.readme import write_readme
-from tests.packaging.signer.version import semantic_version
+from builders.image import NAME, archive_name, read_digest
+from builders.readme import write_readme
+from builders.version import CHART, semantic_version
 
+RELEASE: Final = "node-attestation-signer"
+NAMESPACE: Final = "node-attestation-system"
 PACKAGING: Final = CHART.parent
-NODE: Final = PACKAGING.parent / "node"
 SOURCE: Final = PACKAGING / "manifests"
 RENDERED: Final[Mapping[str, tuple[str | Path, ...]]] = {
     "crds.yaml": ("--show-only", "templates/crds.yaml"),
@@ -33,15 +34,17 @@ RENDERED: Final[Mapping[str, tuple[str | Path, ...]]] = {
 }
 """The options of Helm for each rendered file."""
 _HEADER: Final = "# Rendered from packaging/signer/chart by `make manifests`. Do not edit.\n"
-_HELM: Final = "helm4"
-_INSECURE: Final = "insecure-signer.yaml"
 
 
 def write_manifests(chart: Path, directory: Path) -> None:
     """Render the manifests of a chart into a directory."""
     for name, options in RENDERED.items():
         # The variables of clusterctl are strings where the schema wants numbers.
-        text = template(_HELM, *options, "--skip-schema-validation", chart=chart)
+        text = _helm(
+            "template", RELEASE, chart, "--namespace", NAMESPACE,
+            "--kube-version", os.environ["KUBERNETES_VERSION"],
+            *options, "--skip-schema-validation",
+        )  # fmt: skip
         (directory / name).write_text(_HEADER + text, encoding="utf-8")
 
 
@@ -51,11 +54,11 @@ def write_release(directory: Path, image: str) -> None:
     They pull it by the digest of the archive that `make image` has written into the directory.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    archive = directory / f"{NAME}-{semantic_version()}.oci.tar"
+    archive = directory / archive_name(NAME)
     if image and "@" not in image and archive.exists():
         image = f"{image}@{read_digest(archive)}"
     with _chart_of(image) as chart:
-        helm(_HELM, "package", chart, "--destination", directory)
+        _helm("package", chart, "--destination", directory)
         write_manifests(chart, directory)
     for source in (
         SOURCE / "metadata.yaml",
@@ -65,14 +68,18 @@ def write_release(directory: Path, image: str) -> None:
         PACKAGING / "node-labels-rbac.yaml",
         PACKAGING / "node-taints-rbac.yaml",
         PACKAGING / "binding-removal-rbac.yaml",
-        NODE / "insecure/insecure-kubelet-join",
-        NODE / "insecure/zz-20-insecure-kubelet-join.conf",
     ):
         shutil.copy(source, directory)
-    insecure = (PACKAGING / _INSECURE).read_text(encoding="utf-8")
-    if image:
-        insecure = _substitute(insecure, r"^( +image: ).*$", rf"\g<1>{image}")
-    (directory / _INSECURE).write_text(insecure, encoding="utf-8")
+
+
+def _helm(*arguments: str | Path) -> str:
+    """Run Helm in an environment of its own, without the configuration of the user."""
+    with tempfile.TemporaryDirectory() as home:
+        environment = {"HOME": home, "PATH": "/usr/bin:/bin"}
+        command = (os.environ["HELM"], *arguments)
+        return subprocess.run(
+            command, env=environment, check=True, stdout=subprocess.PIPE, text=True
+        ).stdout
 
 
 @contextmanager
