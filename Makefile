@@ -29,6 +29,9 @@ COVERAGE := --cov=authenticator --cov=common --cov=signer --cov-report=term:skip
 # Each of the two workers keeps to whole files: what a file's tests share is made once.
 BOTH_CORES := -n 2 --dist loadfile
 PROVIDE := $(BIN)/python -m tests.controlplane.provide --version $(KUBERNETES_VERSION)
+# What builds the artifacts of a release.
+WITH_BUILDERS := PYTHONPATH=$(CURDIR)/packaging
+BUILDERS := $(WITH_BUILDERS) $(BIN)/python -m builders
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -133,19 +136,19 @@ packages: setup ## Build the deb and the rpm for nodes into dist/
 	@du --apparent-size --summarize --human-readable build/node/usr dist/node-attestation-authenticator*
 
 build/python/bin/python3: packaging/node/package/build-python.sh
-	@$(BIN)/python -m tests.packaging.node.build_system cpython build/python
+	@$(BUILDERS).node_tree cpython build/python
 
 .PHONY: bundled
 bundled: setup build/python/bin/python3 ## Build the packages for nodes without a fitting Python into dist/ (its CPython takes 10 minutes)
 	@$(BIN)/pip install --quiet --no-deps --require-hashes --requirement requirements/packages.txt
-	@$(BIN)/python -m tests.packaging.node.build_system bundled build/bundled
+	@$(BUILDERS).node_tree bundled build/bundled
 	@mkdir -p dist
 	@packaging/node/package/pack.sh build/bundled dist
 
 .PHONY: arm64
 arm64: setup ## Build the packages for arm64 nodes into dist/, with a cross compiler
 	@$(BIN)/pip install --quiet --no-deps --require-hashes --requirement requirements/packages.txt
-	@$(BIN)/python -m tests.packaging.node.build_system arm64 build/arm64
+	@$(BUILDERS).node_tree arm64 build/arm64
 	@mkdir -p dist
 	@MACHINE=aarch64 packaging/node/package/pack.sh build/arm64 dist
 
@@ -179,7 +182,7 @@ test-cluster-api: setup ## Test with the oldest supported Cluster API, its CRDs 
 
 .PHONY: test-pythons
 test-pythons: setup ## Run the fast tests on Python 3.13 and 3.14, in Debian 13 and Debian testing
-	$(BIN)/python -m tests.release.pythons trixie testing
+	$(WITH_BUILDERS) $(BIN)/python -m tests.release.pythons trixie testing
 
 .PHONY: format
 format: setup ## Format the code and sort its imports
@@ -246,7 +249,7 @@ simulate: setup ## Simulate 100,000 Machines on measured costs (minutes of CPU; 
 
 # The image that the pods pull; releases set it.
 IMAGE ?=
-CHART := $(BIN)/python -m tests.packaging.signer.chart
+CHART = HELM=$$($(PROVIDE) --need helm4)/helm4 $(BUILDERS).chart
 
 .PHONY: chart
 chart: setup ## Package the chart of the signer, with the manifests rendered from it, into dist/
@@ -263,14 +266,15 @@ test-chart: setup controlplane ## Test the chart with Helm 3, Helm 4, clusterctl
 .PHONY: image
 image: setup ## Build the container image of the signer, without a daemon, into dist/
 	@tests/setup/system-packages.sh $(PYTHON) image
-	@$(BIN)/python -m tests.packaging.signer.image dist
+	@$(BUILDERS).image signer dist
+
+.PHONY: insecure
+insecure: image ## Build the image of the insecure signer into dist/, for development only: no release has it
+	@$(BUILDERS).image insecure dist
 
 .PHONY: test-image
-test-image: image controlplane ## Build the image, and run the signer in it with the chart's arguments and rights
+test-image: insecure controlplane ## Build the image, and run the signer in it with the chart's arguments and rights
 	$(PYTEST) tests/packaging/signer/test_image.py $(ARGS)
-
-# URI of the system that builds, for the provenance statement.
-BUILDER_ID ?= urn:x-node-attestation:local
 
 .PHONY: wheel
 wheel: setup ## Build the source distribution and the wheel into dist/
@@ -286,14 +290,17 @@ plugin: wheel ## Build the commands for operators as one file into dist/
 .PHONY: dist
 dist: setup ## Build all artifacts of a release twice, compare the bytes, describe the files in dist/
 	packaging/release/build-twice.sh $(VENV) $(RELEASE_TARGETS)
-	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) \
-		$(BIN)/python -m tests.release describe --builder-id $(BUILDER_ID) --image "$(IMAGE)" $(RELEASE_TARGETS)
+	@$(MAKE) --no-print-directory description
 	$(PYTEST) tests/release
+
+.PHONY: description
+description: setup ## Write the bills of materials and the checksums of the files in dist/
+	SYFT=$$($(PROVIDE) --need syft)/syft $(BUILDERS).describe dist
 
 .PHONY: rehearse-release
 rehearse-release: setup controlplane ## Build 0.1.0 and 0.1.1, publish them locally, install, upgrade, go back (ONLY=image,chart)
 	@tests/setup/system-packages.sh $(PYTHON) rehearsal
-	$(BIN)/python -m tests.release.rehearsal $(if $(ONLY),--only $(ONLY)) $(ARGS)
+	$(WITH_BUILDERS) $(BIN)/python -m tests.release.rehearsal $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 .PHONY: test-newcomer
 test-newcomer: ONLY := quick-start

@@ -65,6 +65,10 @@ class PcrBankNotAllocated(Fatal):
     """The TPM has no PCRs in a bank of the challenge's selection."""
 
 
+class PcrSignaturesUnusable(Fatal):
+    """The file with signatures of PCR values cannot be read, or has too many for an answer."""
+
+
 class PcrSelectionUnsupported(Fatal):
     """The challenge selects a bank or a PCR that this version does not support."""
 
@@ -179,6 +183,14 @@ class KubeconfigNotOurs(Fatal):
 
 class KubeconfigUnwritable(Unavailable):
     """The kubelet's kubeconfig cannot be written: no directory, or a full or read-only disk."""
+
+
+class KubeletUnitUnchangeable(Unavailable):
+    """systemd, or a file of the kubelet's unit, cannot be changed."""
+
+
+class KubeletNotBootstrapped(Unavailable):
+    """After `leave`, the kubelet got no certificate of its own in time."""
 
 
 class ClientCertificateMissing(Unavailable):

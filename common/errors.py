@@ -35,6 +35,10 @@ class AttestationError(Exception):
     check: ClassVar[str] = ""
     alarm: ClassVar[bool] = False
     """An operator should act, even if the node only waits."""
+    of_answers: ClassVar[bool] = False
+    """Only answers can get this reason. `explain` needs the challenge keys for them."""
+    by_reason: ClassVar[dict[str, type["AttestationError"]]] = {}
+    """The classes by their reasons, as far as their modules are imported."""
 
     def __init_subclass__(cls, *, check: str = "", alarm: bool = False, **kwargs: object) -> None:
         """Set the reason to the name of the class; set check number and alarm if given."""
@@ -42,6 +46,8 @@ class AttestationError(Exception):
         cls.reason = cls.__name__
         cls.check = check or cls.check
         cls.alarm = alarm or cls.alarm
+        cls.of_answers = cls.check[:1] in {"C", "Q"}
+        cls.by_reason[cls.reason] = cls
 
     def __init__(self, message: str, *, detail: str = "") -> None:
         """Set the public `message` and the `detail` that only an operator may see."""

@@ -8,7 +8,7 @@ import resource
 import socket
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -19,19 +19,14 @@ from signer.explain.command import explain
 from signer.explain.manifests import FilesInvalid
 from signer.explain.report import EXIT_UNDECIDED
 from signer.logs import start_log
-from signer.policy.changes.learn import LearnError, draft_policy
-from signer.policy.policy import describe_clusters
 from signer.settings.arguments import PROGRAM, parse_arguments
 from signer.settings.config import (
     DEFAULT_INFRASTRUCTURE_GROUP,
-    Config,
     ConfigError,
     Flags,
-    PolicyFileContents,
     in_cluster_endpoint,
     load,
 )
-from signer.settings.flags import open_log
 from signer.signals import stop_on_signals
 from signer.stacks import enlarge_stacks
 
@@ -53,24 +48,19 @@ def main() -> int:
     enlarge_stacks()
     arguments = parse_arguments(sys.argv[1:])
     match arguments.command:
-        case "learn":
-            return _learn(arguments)
         case "explain":
             return _explain(arguments)
-        case command:
-            return _run(arguments, only_check=command == "check-config")
+        case _:
+            return _run(arguments)
 
 
-def _run(arguments: argparse.Namespace, *, only_check: bool) -> int:
-    """Load the configuration; then print it, or sign until a signal ends the program."""
+def _run(arguments: argparse.Namespace) -> int:
+    """Load the configuration, then sign until a signal ends the program."""
     log = start_log(arguments.log_level.upper())
     try:
         config = load(_flags(arguments, os.environ))
     except ConfigError as error:
         return _fail(_EXIT_MISUSED, error.problems)
-    if only_check:
-        sys.stdout.write(_describe(config))
-        return 0
     _allow_open_files()
     _return_freed_memory()
     _search_garbage_less_often()
@@ -118,32 +108,18 @@ def _search_garbage_less_often() -> None:
     gc.set_threshold(*_GARBAGE_THRESHOLDS)
 
 
-def _learn(arguments: argparse.Namespace) -> int:
-    """Print the draft of a policy."""
-    try:
-        with open_log(arguments.log, sys.stdin) as log:
-            text = draft_policy(log, nodes=arguments.node, cluster=arguments.cluster)
-    except LearnError as error:
-        return _fail(_EXIT_FAILED, error.problems)
-    except OSError as error:
-        return _fail(_EXIT_MISUSED, [f"{arguments.log}: {error.strerror}"])
-    sys.stdout.write(text)
-    return 0
-
-
 def _explain(arguments: argparse.Namespace) -> int:
     """Print how the signer would judge the requests; the exit status is the verdict."""
     try:
         report, status = explain(
             requests=arguments.file,
-            policy=arguments.policy,
             objects=arguments.objects,
             challenge_key_secret=arguments.challenge_key_secret,
             cluster=arguments.cluster,
             now=arguments.now or datetime.now(UTC),
             json=arguments.output == "json",
         )
-    except (FilesInvalid, ConfigError) as error:
+    except FilesInvalid as error:
         return _fail(_EXIT_MISUSED, error.problems)
     except Exception:  # noqa: BLE001 - Python would exit with 1, which means denied
         traceback.print_exc()
@@ -160,7 +136,6 @@ def _fail(status: int, problems: Sequence[str]) -> int:
 
 def _flags(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Flags:
     return Flags(
-        policy=arguments.policy,
         create_default_policy=arguments.create_default_policy,
         kubeconfig=arguments.kubeconfig,
         in_cluster_endpoint=in_cluster_endpoint(environment),
@@ -172,30 +147,3 @@ def _flags(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Fla
         metrics_address=arguments.metrics_address,
         metrics_secure=arguments.metrics_secure,
     )
-
-
-def _describe(config: Config) -> str:
-    """Return the configuration for an operator, without any secret."""
-    lines = [
-        f"management cluster: {config.management.server}",
-        f"own namespace: {config.own_namespace}",
-        f"watched namespace: {config.watched_namespace or 'all'}",
-        f"infrastructure groups: {', '.join(config.infrastructure_groups)}",
-    ]
-    if config.policy_file is None:
-        lines.append("policies: the KubeletAttestationPolicies of the management cluster")
-    else:
-        lines.extend(_describe_policies(config.policy_file))
-    return "\n".join(lines) + "\n"
-
-
-def _describe_policies(file: PolicyFileContents) -> Iterator[str]:
-    for policy in file.policies.accepted:
-        trust = policy.endorsement_key.trust.value
-        yield f"policy {policy.name}: {describe_clusters(policy.clusters)}, trust {trust}"
-        anchors = file.anchors[policy.name]
-        yield from (f"policy {policy.name}: left out: {problem}" for problem in anchors.unreadable)
-        yield from (
-            f"policy {policy.name}: no authority has signed {source}"
-            for source in anchors.unmatched_lists
-        )

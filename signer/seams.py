@@ -97,7 +97,7 @@ class Inventory(Protocol):
     def attested_nodes_with_provider_id(self, provider_id: str) -> Sequence[AttestedNodeObject]:
         """Return this Cluster's AttestedNodes with exactly this provider ID.
 
-        A Machine has one node name: M3 compares a requested name with these.
+        M3 compares the requested node name with the names of these AttestedNodes.
         """
 
     def attested_nodes_with_key(self, key_name: str) -> Sequence[AttestedNodeObject] | None:

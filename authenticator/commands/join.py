@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from authenticator.clock import SystemClock
-from authenticator.commands import join_copied
+from authenticator.commands import join_copied, kubelet_unit
 from authenticator.commands.run import (
     RESOLVE_SECONDS,
     CommandContext,
@@ -73,6 +73,7 @@ def run(context: CommandContext) -> int:
     arguments = context.arguments
     with watchdog(Deadline(SystemClock(), RESOLVE_SECONDS)):
         plan = plan_join(arguments, launcher_path(context.program), os.uname().nodename)
+    kubelet_unit.show_drop_in(kubelet_unit.HIDING_LINK)  # `leave` has hidden it
     if plan is None:
         context.out.write(f"{arguments.kubeconfig} runs {PROGRAM} already\n")
         join_copied.rejoin_if_copied(arguments.kubeconfig)
@@ -185,13 +186,25 @@ def _is_already_ours(path: Path, *, may_replace: bool) -> bool:
         user, problem = {}, error.message
     else:
         problem = f"{path} has {', '.join(sorted(user)) or 'no credential'} for its user"
-    stanza = user.get("exec")
-    command = stanza.get("command") if isinstance(stanza, dict) else None
-    if len(user) == 1 and isinstance(command, str) and Path(command).name == PROGRAM:
+    if _runs_this_program(user):
         return True
     if not may_replace:
         raise KubeconfigNotOurs(f"{problem}, and is kept; join --replace replaces it")
     return False
+
+
+def runs_this_program(path: Path) -> bool:
+    """Return whether a kubeconfig runs this program, and has no other credential.
+
+    Raises `KubeconfigUnusable`.
+    """
+    return _runs_this_program(kubeconfig.load(path).user)
+
+
+def _runs_this_program(user: Mapping[str, object]) -> bool:
+    stanza = user.get("exec")
+    command = stanza.get("command") if isinstance(stanza, dict) else None
+    return len(user) == 1 and isinstance(command, str) and Path(command).name == PROGRAM
 
 
 def _load_source(settings: Settings, replaced: Path | None) -> Kubeconfig:

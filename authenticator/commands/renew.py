@@ -15,15 +15,14 @@ from authenticator.state.store import FileStore
 
 
 def run(context: CommandContext) -> int:
-    """Renew; with --if-due only if necessary. Raises leaves of the error tree."""
+    """Renew. Raises leaves of the error tree."""
     clock = SystemClock()
     with watchdog(Deadline(clock, RESOLVE_SECONDS)):
         call = wiring.resolve_invocation(context.arguments, context.exec_info, clock)
     deadline = Deadline(clock, call.settings.timeout_seconds)
-    trigger = Trigger.RENEWAL_DUE if context.arguments.if_due else Trigger.FORCED
     with watchdog(deadline), StateDirectory(call.settings.state_dir) as directory:
         store = FileStore(directory, clock)
         with store.lock(deadline):
-            credential = obtain_and_record(call, store, deadline, trigger)
+            credential = obtain_and_record(call, store, deadline, Trigger.FORCED)
     context.print_certificate(credential)
     return 0

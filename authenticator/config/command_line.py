@@ -48,7 +48,6 @@ class Arguments:
     manifest: bool = False
     cluster: str | None = None
     certificate: bool = False
-    if_due: bool = False
     if_missing: bool = False
     replace: bool = False
     proxy_url: str | None = None
@@ -216,13 +215,6 @@ def _add_endorsement_key(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_renew(parser: argparse.ArgumentParser) -> None:
-    _add_kubeconfig(parser)
-    parser.add_argument(
-        "--if-due", action="store_true", help="only when the renewal of the certificate is due"
-    )
-
-
 def _add_join(parser: argparse.ArgumentParser) -> None:
     _add_kubeconfig(parser)
     parser.add_argument(
@@ -271,10 +263,14 @@ COMMANDS: Final[Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None
         _add_output,
     ),
     "doctor": ("check this node and show a remedy for each problem; change nothing", _add_output),
-    "renew": ("get a new certificate now", _add_renew),
+    "renew": ("get a new certificate now", _add_kubeconfig),
     "join": (
         "get the first certificate, then write a kubeconfig that runs this program",
         _add_join,
+    ),
+    "leave": (
+        "let the kubelet get its certificates from the cluster again, without this program",
+        _add_kubeconfig,
     ),
     "serving": (
         "get a serving certificate for the kubelet if it has none or its renewal is due",

@@ -242,7 +242,7 @@ class _Enrollment:
     ) -> "exchange.IssuedCredential":
         """Run the exchange with the first source that the API server accepts.
 
-        `cause` is why no certificate is used.
+        `cause` says why the stored certificate cannot be used.
         """
         path = self._invocation.settings.bootstrap_kubeconfig
         refusal: Unauthorized | None = None

@@ -99,7 +99,7 @@ CLOCK_TOLERANCE_SECONDS: Final = issued_certificate.CLOCK_TOLERANCE_SECONDS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IssuedCredential:
-    """A certificate that was verified and tried, and its key."""
+    """A certificate with its key; it passed all checks, and the API server accepted it once."""
 
     issued: IssuedCertificate
     pair: KeyPair
@@ -266,7 +266,9 @@ class _Exchange:
             signature=quote.signature,
             pcrs=quote.pcrs,
             event_log=self._deps.event_log() if challenge.event_log else None,
-            pcr_signatures=self._deps.pcr_signatures() if challenge.pcr_signatures else None,
+            pcr_signatures=(
+                self._deps.pcr_signatures(challenge.pcrs) if challenge.pcr_signatures else None
+            ),
         )
         pending = replace(
             pending, answer=encode_request(pkcs10, evidence.encode_attestation_data(answer))

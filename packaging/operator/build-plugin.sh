@@ -4,8 +4,9 @@
 #
 # Usage: build-plugin.sh PYTHON RELEASE_URL
 #
-# RELEASE_URL has the files of dist/ once they are published. PYTHON has shiv. dist/ has the wheel of this project. The file has all libraries, for each supported Python on
-# x86-64 Linux with glibc 2.28 or newer. It unpacks them into ~/.shiv when it first runs.
+# RELEASE_URL has the files of dist/ once they are published. PYTHON has shiv. dist/ has the wheel of this project. The file
+# has all libraries as their wheels have them, for each supported Python on x86-64 Linux with glibc 2.28 or newer. It
+# unpacks them into ~/.shiv when it first runs.
 set -euo pipefail
 
 python=${1:?usage: build-plugin.sh PYTHON RELEASE_URL}
@@ -25,10 +26,6 @@ done
 for wheel in "$work"/wheels/*.whl dist/node_attestation-*.whl; do
   "$python" -m zipfile --extract "$wheel" "$work/site"
 done
-# The program for nodes, and what pip would install outside of the modules. The asynchronous client of Kubernetes and what
-# only it imports are half of all bytes; the commands do not use it.
-(cd "$work/site" && rm -r authenticator ./*.data kubernetes/aio aiohttp aiohttp_retry aiosignal aiohappyeyeballs attr attrs frozenlist \
-  multidict propcache yarl)
 # shiv keeps the mode of this file, which a checkout has from the umask.
 install --mode=644 packaging/operator/require-python.py "$work"
 
@@ -41,7 +38,7 @@ archive=kubectl-attestation-$version-linux-amd64.tar.gz
 tar --create --directory "$work/out" --format=ustar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 \
   --numeric-owner . | gzip --no-name --best >"dist/$archive"
 
-semantic_version=$("$python" -c 'from tests.packaging.signer.version import semantic_version as v; print(v())')
+semantic_version=$(PYTHONPATH=packaging "$python" -m builders.version)
 cat >dist/krew.yaml <<MANIFEST
 apiVersion: krew.googlecontainertools.github.com/v1alpha2
 kind: Plugin

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Publishes the image and the chart of a release in a registry, signs them, and attaches SBOMs and provenance.
+# Publishes the image and the chart of a release in a registry, signs them, and attaches SBOMs.
 #
 # Usage: publish.sh DIST REGISTRY
 #
@@ -18,18 +18,14 @@ version=${version%.oci.tar}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-attest() { cosign attest "${options[@]}" --type "$1" --predicate "$2" "$image@$3"; }
-
 echo "publish: $image:$version"
 skopeo copy --quiet --all --preserve-digests "oci-archive:$archive" "docker://$image:$version"
 skopeo inspect --raw "docker://$image:$version" >"$work/index.json"
 digest=sha256:$(sha256sum <"$work/index.json" | cut -d ' ' -f 1)
 cosign sign "${options[@]}" --recursive "$image@$digest"
-jq .predicate "$dist/provenance.intoto.json" >"$work/provenance.json"
-attest slsaprovenance1 "$work/provenance.json" "$digest"
 jq --raw-output '.manifests[] | .platform.architecture + " " + .digest' "$work/index.json" |
   while read -r architecture digest; do
-    attest cyclonedx "$dist/$name-$version-linux-$architecture.cdx.json" "$digest"
+    cosign attest "${options[@]}" --type cyclonedx --predicate "$dist/$name-$version-linux-$architecture.cdx.json" "$image@$digest"
   done
 
 echo "publish: $registry/charts/$name:$version"

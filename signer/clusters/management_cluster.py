@@ -69,7 +69,6 @@ class ManagementCluster(ManagementCaches):
         budgets: Budgets,
         infrastructure_groups: Iterable[str],
         namespace: str = "",
-        watch_policies: bool = False,
     ) -> None:
         """Watch one namespace, or all if `namespace` is empty.
 
@@ -87,7 +86,6 @@ class ManagementCluster(ManagementCaches):
             indexes={"namespace": lambda r: [r.cluster.namespace]},
             budget=budgets.memory,
         )
-        self._watch_policies = watch_policies
         self._api = api
         self.namespace = namespace
         """The only namespace that is watched; empty for all."""
@@ -131,9 +129,8 @@ class ManagementCluster(ManagementCaches):
         self._watch("AttestedNodes", ATTESTED_NODES, read_attested_node, self.nodes)
         requests = KEY_REQUESTS.group_kind
         self._watch("EndorsementKeyRequests", requests, read_key_request, self.key_requests)
-        if self._watch_policies:
-            policies = POLICIES.group_kind
-            self._watch("KubeletAttestationPolicies", policies, read_policy, self.policies)
+        policies = POLICIES.group_kind
+        self._watch("KubeletAttestationPolicies", policies, read_policy, self.policies)
         self._infrastructure.start()
 
     def is_watching(self) -> bool:
@@ -206,9 +203,8 @@ class ManagementCluster(ManagementCaches):
     def require_complete(self, namespace: str) -> None:
         """Raise `ApiServerUnavailable` while the caches may lack what the API server has."""
         self.state.require_confirmed()
-        if self._watch_policies:
-            # The policies in force are of the last list.
-            self.policies.require_synced()
+        # The policies in force are of the last list.
+        self.policies.require_synced()
         super().require_complete(namespace)
         self._infrastructure.require_complete(namespace)
 
@@ -231,8 +227,8 @@ class ManagementCluster(ManagementCaches):
 
     def _deciding(self) -> Sequence[Cache[Any]]:
         """Return the caches without which no request of any Cluster can be decided."""
-        caches = (self.clusters, self.machines, self.pools, self.keys, self.nodes)
-        return (*caches, self.policies) if self._watch_policies else caches
+        claims = (self.keys, self.nodes)
+        return (self.clusters, self.machines, self.pools, *claims, self.policies)
 
     def _bootstrap_changed(
         self, key: str, _before: BootstrapObject | None, _after: BootstrapObject | None

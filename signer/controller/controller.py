@@ -127,10 +127,8 @@ class Controller:
         )
 
     def _describe(self) -> dict[str, object]:
-        file = self._config.policy_file
         return {
             "version": self._agent.rpartition("/")[2],
-            "policySource": "KubeletAttestationPolicies" if file is None else str(file.path),
             "managementCluster": self._config.management.server,
             "namespace": self._config.watched_namespace or "all",
             "replica": self._parts.replicas.this.name,

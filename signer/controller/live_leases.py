@@ -18,7 +18,7 @@ RENEW_DEADLINE: Final = 10.0
 """Seconds for one request."""
 _PROOF_SECONDS: Final = 5.0
 _PROOF_READS: Final = 3
-"""A holder that runs renews a Lease that was found before that many seconds and reads are over."""
+"""A running replica renews its Lease within this many seconds and reads."""
 _ABANDONED_SECONDS: Final = 600.0
 """Seconds after which the Lease of a replica that was killed is deleted."""
 
@@ -51,7 +51,8 @@ class LiveLeases:
     def is_settled(self, now: float) -> bool:
         """Return whether every holder that runs had the time to renew its Lease.
 
-        Leases that are found later do not count: replicas that crash again and again make them.
+        Leases that appear later change nothing: a replica in a crash loop makes a new one at each
+        start.
         """
         return _is_over(self.reads, self._first_read_at, now) or not self.unproved(now)
 

@@ -38,9 +38,7 @@ class OwnLease:
         self._time = ""
         """The time of a renewal whose outcome is unknown; empty if there is none."""
 
-    def renew(
-        self, labels: Mapping[str, str], annotations: Mapping[str, str], selector: str
-    ) -> bool:
+    def renew(self, labels: Mapping[str, str], selector: str) -> bool:
         """Write the Lease; return whether the API server had it as it was written last.
 
         `selector` finds the Lease by its labels.
@@ -52,7 +50,6 @@ class OwnLease:
             holder=self._holder,
             seconds=self._seconds,
             labels=labels,
-            annotations=annotations,
             time=self._time,
             version=None if self._written is None else self._written.resource_version,
         )

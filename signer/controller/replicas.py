@@ -26,9 +26,6 @@ from signer.inventory.replica_records.replica_leases import (
     LEASE_SECONDS,
     NAMESPACE_LABEL,
     SETTINGS_LABEL,
-    SOURCE_LABEL,
-    STATES_ANNOTATION,
-    PolicySource,
 )
 from signer.kinds.cluster import ClusterKey
 from signer.kube.leases import Lease, LeaseClient
@@ -90,8 +87,6 @@ class Replicas:
         this: Replica,
         *,
         settings: Callable[[], str],
-        source: Callable[[], PolicySource],
-        states: Callable[[], str],
         ready: Callable[[], bool],
         connected: Callable[[], bool],
         state: StateCheck,
@@ -101,8 +96,6 @@ class Replicas:
     ) -> None:
         """Share with the replicas whose `settings` are the same: a hash of what verdicts depend on.
 
-        `source` and `states` say where the policies are and which Clusters are not served, for the
-        commands of operators.
         `ready` says whether this process can serve Clusters; while it cannot, the others serve
         them. `connected` says whether it has tried to connect to each Cluster that it serves.
         `restored` is called when the management cluster may have an earlier state than the caches.
@@ -110,8 +103,6 @@ class Replicas:
         self.this = this
         self._leases = leases
         self._settings = settings
-        self._source = source
-        self._states = states
         self._ready = ready
         self._connected = connected
         self._state = state
@@ -140,7 +131,7 @@ class Replicas:
         self._tried_lease = False
         self._left = False
         self._valid_until = monotonic() + LEASE_SECONDS
-        """When the steps from `_sharing` to every Cluster begin."""
+        """When this replica begins to take over all Clusters, since it cannot read the Leases."""
         self._reading = _Outage("this replica serves every Cluster")
         self._renewing = _Outage("the Lease of this replica is not renewed")
 
@@ -243,10 +234,8 @@ class Replicas:
         labels = {
             SETTINGS_LABEL: self._settings(),
             NAMESPACE_LABEL: self.this.namespace,
-            SOURCE_LABEL: self._source().value,
         }
-        annotations = {STATES_ANNOTATION: self._states()}
-        if self._lease.renew(labels, annotations, SETTINGS_LABEL):
+        if self._lease.renew(labels, SETTINGS_LABEL):
             self._state.confirm(sent)
 
     def _delete_lease(self) -> None:

@@ -41,7 +41,7 @@ from signer.controller.reconcile.limits import (
 from signer.controller.reconcile.reconciler import CsrReconciler
 from signer.controller.replicas import Replica, Replicas
 from signer.controller.reports.cluster_events import Connections
-from signer.controller.reports.cluster_state import encode_reports, render_reports
+from signer.controller.reports.cluster_state import render_reports
 from signer.controller.reports.reports import Reports
 from signer.controller.steps import Step, Steps
 from signer.controller.threads import Contact, Health, SharedWaits
@@ -109,7 +109,7 @@ class ControllerParts:
         self.queue = _make_queue()
         self._budgets = Budgets()
         self.management = self._make_management(api, stop)
-        self.policy_sync = PolicySync(self.management, config.policy_file)
+        self.policy_sync = PolicySync(self.management)
         self.steps = Steps(lambda: self.clock_skew.is_trusted)
         self.replicas = self._make_replicas(lease_api, host_name)
         claims = LimitedClaimStore(api, self.management)
@@ -143,7 +143,6 @@ class ControllerParts:
             budgets=self._budgets,
             infrastructure_groups=self._config.infrastructure_groups,
             namespace=self._config.watched_namespace,
-            watch_policies=self._config.policy_file is None,
         )
 
     def _make_default_policy(self, api: ApiClient, leases: LeaseClient) -> DefaultPolicy | None:
@@ -233,7 +232,7 @@ class ControllerParts:
     def _settings(self) -> str:
         """Return a digest of what verdicts depend on and replicas may be started with."""
         groups = ",".join(sorted(self._config.infrastructure_groups))
-        return sha256(f"{self.policy_sync.digest} {groups}".encode()).hexdigest()[:16]
+        return sha256(groups.encode()).hexdigest()[:16]
 
     def _can_serve(self) -> bool:
         """Return whether this replica may serve Clusters if others can do it, too."""
@@ -287,8 +286,6 @@ class ControllerParts:
             LeaseClient(api, self._config.own_namespace),
             Replica(name=name, namespace=self._config.watched_namespace),
             settings=self._settings,
-            source=lambda: self.policy_sync.source,
-            states=self._states_for_lease,
             ready=self._can_serve,
             connected=self._has_tried_all,
             state=self.management.state,
@@ -296,12 +293,6 @@ class ControllerParts:
             now=_now,
             monotonic=time.monotonic,
         )
-
-    def _states_for_lease(self) -> str:
-        """Return what the Lease says of the Clusters; policy objects say it in their status."""
-        if self._config.policy_file is None:
-            return ""
-        return encode_reports(self.reports.clusters.own)
 
     def _has_tried_all(self) -> bool:
         return self.clusters.has_tried_all()
@@ -365,7 +356,7 @@ class ControllerParts:
             lambda: self.reports.clusters.own,
             version=self._version,
             ready=self._is_ready,
-            policies=self.policy_sync.validity,
+            policies=self.policy_sync.states,
             nodes=lambda: self.reports.nodes,
             replicas=lambda: self.replicas.count,
             clock_skew=lambda: self.clock_skew.seconds,

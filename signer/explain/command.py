@@ -1,6 +1,6 @@
 """`node-attestation-signer explain`: reads the files, replays the requests, writes the report."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -16,9 +16,9 @@ from signer.kinds.cluster import ClusterKey
 from signer.kinds.csr import Csr
 from signer.kube.csrs import read_csr
 from signer.kube.secrets import read_secret
-from signer.policy.policy import PolicySet
+from signer.policy.policy import Policy
 from signer.seams import ChallengeKeys
-from signer.settings.config import load_policy_file
+from signer.settings.trust_bundles import TrustBundleInvalid, load_trust_bundle
 from signer.verify.x509.trust_anchors import TrustAnchors
 
 _CSR = ("certificates.k8s.io", "CertificateSigningRequest")
@@ -28,7 +28,6 @@ _SECRET = ("", "Secret")
 def explain(  # noqa: PLR0913 - the files that the command line names
     *,
     requests: Path,
-    policy: Path,
     objects: Sequence[Path],
     challenge_key_secret: Path | None,
     cluster: ClusterKey | None,
@@ -37,23 +36,15 @@ def explain(  # noqa: PLR0913 - the files that the command line names
 ) -> tuple[str, int]:
     """Replay every request in a file; return the report and the exit status.
 
-    Without `cluster`, the objects must hold one Cluster.
-
-    Raises:
-        FilesInvalid: a file cannot be used.
-        ConfigError: the policies or their trust anchors are invalid.
-
+    Without `cluster`, the objects must hold one Cluster. Raises `FilesInvalid`.
     """
     csrs = _csrs(requests)
     found = OfflineObjects([body for path in objects for body in read_objects(path)])
     key = _cluster(cluster, found)
-    contents = load_policy_file(policy)
     secret = challenge_key_secret
     return explain_requests(
         csrs,
         found,
-        policies=contents.policies,
-        anchors=contents.anchors,
         cluster=key,
         challenge_keys=None if secret is None else _challenge_keys(secret, now),
         now=now,
@@ -65,8 +56,6 @@ def explain_requests(  # noqa: PLR0913 - everything that a verdict depends on
     csrs: Sequence[Csr],
     objects: OfflineObjects,
     *,
-    policies: PolicySet,
-    anchors: Mapping[str, TrustAnchors],
     cluster: ClusterKey,
     challenge_keys: ChallengeKeys | None,
     now: datetime,
@@ -74,22 +63,34 @@ def explain_requests(  # noqa: PLR0913 - everything that a verdict depends on
 ) -> tuple[str, int]:
     """Replay requests against these objects; return the report and the exit status.
 
-    `anchors` has the trust anchors by the name of the policy. Raises `FilesInvalid`.
+    The policies name files with authorities, which are read from this machine. Raises
+    `FilesInvalid`.
     """
     found = objects.clusters.get(str(cluster))
+    labels = {} if found is None else found.labels
+    selecting = objects.policies.selecting(cluster, labels)
     inputs = ReplayInputs(
         cluster=cluster,
-        labels={} if found is None else found.labels,
+        labels=labels,
         inventory=CachedInventory(objects, objects.workload(cluster)),
         claims=OfflineClaimStore(objects),
-        policies=policies,
-        anchors=anchors,
+        policies=objects.policies,
+        anchors={p.name: _anchors(p) for p in selecting if isinstance(p, Policy)},
         challenge_keys=challenge_keys,
         now=now,
     )
     explanations = [replay(csr, inputs) for csr in csrs]
     write = as_json if json else as_text
     return write(explanations, objects.object_counts()), exit_status(explanations)
+
+
+def _anchors(policy: Policy) -> TrustAnchors:
+    try:
+        return load_trust_bundle(policy)
+    except TrustBundleInvalid as error:
+        raise FilesInvalid(
+            f"policy {policy.name}: {error}: the files of the signer must be at the same paths here"
+        ) from error
 
 
 def _csrs(path: Path) -> list[Csr]:

@@ -24,10 +24,12 @@ from signer.inventory.cluster_api.references import (
     read_bootstrap,
     read_infrastructure,
 )
+from signer.inventory.custom_resources.policy_object import read_policy
 from signer.kinds.attested_node import ATTESTED_NODES, read_attested_node
 from signer.kinds.cluster import ClusterKey
 from signer.kinds.decode import Json, Source, object_key
 from signer.kinds.endorsement_key import ENDORSEMENT_KEYS, read_endorsement_key
+from signer.kinds.policy import POLICIES
 from signer.kinds.resources import (
     CLUSTER,
     CLUSTER_ROLE_BINDINGS,
@@ -39,6 +41,7 @@ from signer.kinds.resources import (
     Kind,
 )
 from signer.kube.watches.cache import Cache
+from signer.policy.policy import PolicySet
 
 V = TypeVar("V")
 
@@ -49,6 +52,7 @@ _ALWAYS_COUNTED: Final = frozenset(
         "Node",
         "EndorsementKey",
         "AttestedNode",
+        "KubeletAttestationPolicy",
         "ClusterRoleBinding",
         "Service",
     }
@@ -74,6 +78,8 @@ class OfflineObjects(ManagementCaches):
         self._fill(self.bootstraps, KUBEADM_CONFIG, read_bootstrap)
         self._fill(self.keys, ENDORSEMENT_KEYS.group_kind, read_endorsement_key)
         self._fill(self.nodes, ATTESTED_NODES.group_kind, read_attested_node)
+        policies = self._read(POLICIES.group_kind, read_policy).values()
+        self.policies = PolicySet.of(each.policy for each in policies)
         if self._problems:
             raise FilesInvalid(*self._problems)
 
@@ -129,6 +135,9 @@ class OfflineObjects(ManagementCaches):
         return [body for body in self._bodies if kind_of(body) == kind]
 
     def _fill(self, cache: Cache[V], kind: Kind, read: Callable[[Source], V | None]) -> None:
+        cache.replace(self._read(kind, read))
+
+    def _read(self, kind: Kind, read: Callable[[Source], V | None]) -> Mapping[str, V]:
         values: dict[str, V] = {}
         for body in self._of(kind):
             try:
@@ -138,7 +147,7 @@ class OfflineObjects(ManagementCaches):
                 continue
             if value is not None:
                 values[key] = value
-        cache.replace(values)
+        return values
 
 
 def _is_api_server(body: Json) -> bool:

@@ -111,8 +111,8 @@ class CpuBudget:
     def call(self, tenant: str, function: Callable[[], T], *, free: float = 0.0) -> tuple[T, float]:
         """Call a function and charge the tenant for all CPU time that it took on this thread.
 
-        The first `free` seconds do not count. What the function read of the tenant's API servers is
-        charged already, and counts twice.
+        The first `free` seconds do not count. Reads from the tenant's API servers inside `function`
+        are charged twice.
         """
         began = self._thread_time()
         value = function()

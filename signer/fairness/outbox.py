@@ -36,7 +36,7 @@ class _Failed(NamedTuple):
     times: int
     paused_until: float
     kept_until: float
-    """When they are forgotten: the tenant has no writes any more."""
+    """When the count of failures is forgotten."""
 
 
 class Outbox:

@@ -35,9 +35,6 @@ from signer.kinds.endorsement_key import MOVE_LABELS, Term, TrustBasis, replacem
 from signer.kinds.resources import Resource
 
 ATTESTED_NODES: Final = Resource(API_GROUP, API_VERSION, "AttestedNode", "attestednodes")
-_MAX_POLICY_NAME: Final = 253
-"""Characters that the CRD allows. A policy in a file may have a longer name: it is cut off here, so
-that it stops no claim."""
 _MAX_MESSAGE: Final = 1024
 
 
@@ -66,7 +63,7 @@ class MeasuredValues:
     """
 
     pcrs: Mapping[str, Mapping[str, str]]
-    """Values by bank and PCR, of the PCRs for which the policy has values."""
+    """Values by bank and PCR, of the quoted PCRs for which a policy can have lists."""
     firmware: str = ""
     """Version that the firmware measured; empty if no event shows it."""
     secure_boot: bool | None = None
@@ -218,8 +215,7 @@ def read_attested_node(source: Source) -> AttestedNodeObject:
     cluster = shared_cluster_key(metadata.namespace, spec.cluster_name)
     if metadata.name != attested_node_name(cluster, spec.node_name):
         raise ValueError(
-            "the name of an AttestedNode must be that of its node and Cluster: delete the object, "
-            "which may be of a build before 0.1.0"
+            "the name of an AttestedNode must be that of its node and Cluster: delete the object"
         )
     return AttestedNodeObject(
         name=metadata.name,
@@ -267,7 +263,7 @@ def encode_attested_node(node: AttestedNodeObject, resource_version: str) -> dic
         "machineUID": node.machine_uid,
         "credentialIDs": list(node.credential_ids),
         "boot": node.boot and _encode_boot(node.boot),
-        "policy": node.policy[:_MAX_POLICY_NAME],
+        "policy": node.policy,
         "basis": node.basis and node.basis.value,
         "bootState": node.boot_state and node.boot_state.value,
         "measured": node.measured and encode_measured(node.measured),

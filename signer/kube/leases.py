@@ -21,7 +21,6 @@ class Lease:
     uid: str
     resource_version: str
     labels: Mapping[str, str]
-    annotations: Mapping[str, str]
     holder: str
     renewed: str
     """`renewTime` as written. The clock of the holder may be wrong, so only a change counts."""
@@ -32,7 +31,6 @@ class _Meta(Fields):
     uid: Text
     resource_version: Text
     labels: Labels = None
-    annotations: Labels = None
 
 
 class _Spec(Fields):
@@ -67,13 +65,12 @@ class LeaseClient:
         holder: str,
         seconds: int,
         labels: Mapping[str, str],
-        annotations: Mapping[str, str],
         time: str,
         version: str | None,
     ) -> Lease | None:
         """Create the Lease, or renew this version of it; `None` if another one, or none, exists."""
         spec = {"holderIdentity": holder, "leaseDurationSeconds": seconds, "renewTime": time}
-        metadata: dict[str, Any] = {"labels": dict(labels), "annotations": dict(annotations)}
+        metadata: dict[str, Any] = {"labels": dict(labels)}
         if version is None:
             body = LEASES.manifest(metadata={**metadata, "name": name}, spec=spec)
             response = self._api.create(self._path, body, accepted=MAY_EXIST)
@@ -122,7 +119,6 @@ def read_lease(source: Source) -> Lease:
         uid=metadata.uid,
         resource_version=metadata.resource_version,
         labels=metadata.labels or {},
-        annotations=metadata.annotations or {},
         holder=spec.holder_identity or "",
         renewed=spec.renew_time or "",
     )

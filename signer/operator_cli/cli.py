@@ -30,7 +30,7 @@ _WATCH_SECONDS: Final = 5.0
 _ROOMS: Final = {
     "fleet": ("status", "clusters", "problems", "nodes", "pending"),
     "key_changes": ("approve", "register", "replace", "ban", "release"),
-    "pcrs": ("pcrs", "learn"),
+    "pcrs": ("pcrs",),
 }
 """The commands of each room of `commands/`; the modules of the others are at its top."""
 

@@ -15,7 +15,7 @@ from common.errors import NodeNameInvalid
 from common.node_identity import require_node_name
 from signer.kinds.cluster import ClusterKey
 from signer.operator_cli.errors import EXIT_MISUSED
-from signer.settings.flags import add_command, add_learn_flags, add_version, parse_cluster_key
+from signer.settings.flags import add_command, add_version, parse_cluster_key
 
 PROGRAM: Final = "kubectl-attestation"
 _FORMATS: Final = ("table", "wide", "json", "yaml")
@@ -39,8 +39,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "entry-credential": "print the kubeconfig with which nodes come back after months off",
     "explain": "explain, check by check, how the signer judges a request of a live cluster",
     "policy": "check policies",
-    "pcrs": "review boots that a policy does not allow, accept or import values, withdraw them",
-    "learn": "print a policy that allows the PCR values of nodes known to be good",
+    "pcrs": "review what nodes measured, accept it in a policy, import or withdraw values",
     "version": "print the version of this program",
     "doctor": "examine the installation, the Clusters, and rights that avoid the attestation",
     "collect": "write one archive for a bug report, without secrets and keys",
@@ -137,11 +136,20 @@ def _add_list_output(command: argparse.ArgumentParser) -> None:
 
 
 def _add_yes(command: argparse.ArgumentParser) -> None:
+    _add_confirmation(command, ("none", "server"), "")
+
+
+def _add_changed_policy(action: argparse.ArgumentParser) -> None:
+    what = "; client: print the changed policy as YAML, and write nothing"
+    _add_confirmation(action, ("none", "server", "client"), what)
+
+
+def _add_confirmation(command: argparse.ArgumentParser, dry_runs: Sequence[str], what: str) -> None:
     command.add_argument(
         "--dry-run",
-        choices=("none", "server"),
+        choices=dry_runs,
         default="none",
-        help="server: let the API server check what would be written, and write nothing",
+        help=f"server: let the API server check what would be written, and write nothing{what}",
     )
     command.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
 
@@ -247,12 +255,6 @@ def _add_explain(command: argparse.ArgumentParser) -> None:
     _add_output(command, ("table", "json"))
     command.add_argument("csr", metavar="CSR", help="the name of the request")
     command.add_argument(
-        "--policy",
-        type=Path,
-        metavar="FILE",
-        help="the signer's policy file (default: the KubeletAttestationPolicies)",
-    )
-    command.add_argument(
         "--challenge-keys",
         action="store_true",
         help="read the challenge keys, without which no answer can be decided",
@@ -279,10 +281,10 @@ def _add_policy(command: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="?",
         metavar="FILE",
-        help="the policy file (default: the KubeletAttestationPolicies)",
+        help="policies to lay over the KubeletAttestationPolicies, as kubectl diff does",
     )
     check.add_argument(
-        "--offline", action="store_true", help="do not compare FILE with the Clusters"
+        "--offline", action="store_true", help="read FILE only, and compare it with nothing"
     )
     _add_signer_namespace(check)
 
@@ -292,35 +294,50 @@ def _add_pcrs(command: argparse.ArgumentParser) -> None:
     for name, what, adders in (
         (
             "review",
-            "group the nodes whose boot their policy does not allow, and list values of no node",
+            "group nodes by the boot that is not allowed or only recorded, and list unused values",
             (_add_list_output,),
         ),
         (
             "accept",
-            "add the values of a group of nodes to their policy",
-            (_add_group, _add_accept, _add_yes),
+            "allow what nodes measured, in their policy, in another one or in a new one",
+            (_add_accept, _add_changed_policy),
         ),
         (
             "withdraw",
             "remove a value that no node has any more from its policy",
-            (_add_group, _add_yes),
+            (_add_group, _add_changed_policy),
         ),
         (
             "import",
             "add the PCR values that a vendor predicts for its image, and end the former ones",
-            (_add_import, _add_yes),
+            (_add_import, _add_changed_policy),
         ),
     ):
         action = add_command(actions, name, what)
-        for add in (_add_connection, _add_signer_namespace, *adders):
+        for add in (_add_connection, *adders):
             add(action)
 
 
 def _add_group(action: argparse.ArgumentParser) -> None:
-    action.add_argument("group", metavar="GROUP", help="the group, as `pcrs review` shows it")
+    action.add_argument(
+        "targets", nargs=1, metavar="GROUP", help="the group, as `pcrs review` shows it"
+    )
 
 
 def _add_accept(action: argparse.ArgumentParser) -> None:
+    action.add_argument(
+        "targets",
+        nargs="+",
+        metavar="GROUP|NODE",
+        help="a group, as `pcrs review` shows it, or a node as NAMESPACE/CLUSTER/NODE, whose boot"
+        " must be known to be good",
+    )
+    action.add_argument(
+        "--policy",
+        metavar="NAME",
+        help="the KubeletAttestationPolicy to change; one that does not exist is created for the"
+        " Cluster of the nodes (default: the policy of the nodes)",
+    )
     action.add_argument(
         "--until",
         type=_parse_last_day,
@@ -368,14 +385,6 @@ def _parse_last_day(text: str) -> datetime:
         raise argparse.ArgumentTypeError("must be a day like 2026-12-31") from None
 
 
-def _add_policy_to_extend(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--add-to",
-        metavar="POLICY",
-        help="print this KubeletAttestationPolicy with the values added (default: a draft)",
-    )
-
-
 def _add_account(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--signer-account",
@@ -412,7 +421,6 @@ _FLAGS: Final[Mapping[str, Sequence[_Adder]]] = {
     "explain": (_add_connection, _add_explain, _add_signer_namespace),
     "policy": (_add_policy,),
     "pcrs": (_add_pcrs,),
-    "learn": (_add_connection, add_learn_flags, _add_policy_to_extend),
     "version": (_add_output,),
     "doctor": (_add_selection, _add_output, _add_signer_namespace, _add_account),
     "collect": (_add_selection, _add_signer_namespace, _add_archive),

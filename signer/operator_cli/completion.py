@@ -26,6 +26,8 @@ _OBJECTS: Final[Mapping[tuple[str, object], str]] = {
     ("machine", None): "machines",
     ("target", None): "waiting_machines",
     ("key", None): "keys",
+    ("targets", "+"): "nodes",
+    ("policy", None): "policies",
 }
 """The functions of `object_names` that complete an argument, by its name and number of values. The
 optional keys of `approve` and `register` are left out: they come from machines."""

@@ -15,7 +15,8 @@ from signer.kinds.attested_node import ATTESTED_NODES
 from signer.kinds.cluster import ClusterKey
 from signer.kinds.endorsement_key import ENDORSEMENT_KEYS
 from signer.kinds.key_request import KEY_REQUESTS
-from signer.kinds.resources import CLUSTER, MACHINE, Kind
+from signer.kinds.policy import POLICIES
+from signer.kinds.resources import CLUSTER, MACHINE, Kind, Resource
 from signer.kube.discovery import find_resource
 from signer.operator_cli.errors import CommandError
 from signer.operator_cli.management.api import ManagementApi, connect
@@ -68,13 +69,27 @@ def waiting_machines(api: ManagementApi, _: Namespace) -> Iterable[str]:
     return map(_full_name, api.list_objects(KEY_REQUESTS.collection_path(), left_out=[]))
 
 
-def keys(api: ManagementApi, _: Namespace) -> Iterable[str]:
+def keys(api: ManagementApi, arguments: Namespace) -> Iterable[str]:
     """Yield the recorded keys, and the nodes of claims as `NAMESPACE/CLUSTER/NODE`."""
-    for body in api.list_objects(ENDORSEMENT_KEYS.collection_path(), left_out=[]):
-        yield body["metadata"]["name"]
+    yield from _names(api, ENDORSEMENT_KEYS)
+    yield from nodes(api, arguments)
+
+
+def policies(api: ManagementApi, _: Namespace) -> Iterable[str]:
+    """Yield the names of the KubeletAttestationPolicies."""
+    return _names(api, POLICIES)
+
+
+def nodes(api: ManagementApi, _: Namespace) -> Iterable[str]:
+    """Yield the nodes of claims, as `NAMESPACE/CLUSTER/NODE`."""
     for body in api.list_objects(ATTESTED_NODES.collection_path(), left_out=[]):
         spec = body["spec"]
         yield f"{body['metadata']['namespace']}/{spec['clusterName']}/{spec['nodeName']}"
+
+
+def _names(api: ManagementApi, resource: Resource) -> Iterable[str]:
+    bodies = api.list_objects(resource.collection_path(), left_out=[])
+    return (body["metadata"]["name"] for body in bodies)
 
 
 def _bodies(api: ManagementApi, kind: Kind, namespace: str = "") -> Sequence[Body]:

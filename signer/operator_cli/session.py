@@ -140,17 +140,17 @@ class Session:
             self.warn(failure)
         return EXIT_UNDECIDED if failures else EXIT_OK
 
-    def confirm(self, consequence: str, *, flags: str = "--yes") -> None:
+    def confirm(self, consequence: str, *, hint: str = "add --yes to confirm") -> None:
         """Show what a command is going to change, and ask unless `--yes` or a dry run is given.
 
-        `flags` are those with which a script confirms. Raises `Rejected`: the operator declines, or
-        cannot be asked.
+        `hint` says how a script goes on. Raises `Rejected`: the operator declines, or cannot be
+        asked.
         """
         self.stderr.writelines(f"{printable(line)}\n" for line in consequence.splitlines())
-        if self.arguments.yes or self.is_dry_run:
+        if self.arguments.yes or getattr(self.arguments, "dry_run", "none") != "none":
             return
         if not self.stdin.isatty():
-            raise Rejected("not confirmed: nothing was changed", hint=f"add {flags} to confirm")
+            raise Rejected("not confirmed: nothing was changed", hint=hint)
         self.stderr.write("Continue? [y/N] ")
         self.stderr.flush()
         if self.stdin.readline().strip().lower() not in _YES:

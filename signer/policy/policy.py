@@ -387,7 +387,7 @@ class RefusedPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicySet:
-    """The policies of a file or of the management cluster."""
+    """Policies that are or would be in force together."""
 
     accepted: tuple[Policy, ...]
     refused: tuple[RefusedPolicy, ...] = ()
@@ -401,13 +401,17 @@ class PolicySet:
             refused=tuple(p for p in policies if isinstance(p, RefusedPolicy)),
         )
 
+    @property
+    def every(self) -> tuple[Policy | RefusedPolicy, ...]:
+        """Return all policies, also those that are refused."""
+        return *self.accepted, *self.refused
+
     def selecting(
         self, key: ClusterKey, labels: Mapping[str, str]
     ) -> tuple[Policy | RefusedPolicy, ...]:
         """Return the policies that select a Cluster, or those without a selector if none does."""
-        every: tuple[Policy | RefusedPolicy, ...] = (*self.accepted, *self.refused)
         return (
-            tuple(p for p in every if p.clusters and p.clusters.matches(key, labels))
+            tuple(p for p in self.every if p.clusters and p.clusters.matches(key, labels))
             or tuple(p for p in self.accepted if p.clusters is None)
             or tuple(p for p in self.refused if p.clusters is None)
         )

@@ -7,20 +7,18 @@ from pathlib import Path
 from typing import Final
 
 from signer.settings.config import DEFAULT_INFRASTRUCTURE_GROUP
-from signer.settings.flags import add_command, add_learn_flags, add_version, parse_cluster_key
+from signer.settings.flags import add_command, add_version, parse_cluster_key
 
 PROGRAM: Final = "node-attestation-signer"
 COMMANDS: Final = {
     "run": "watch the workload clusters and sign until SIGTERM or SIGINT (the default)",
-    "check-config": "check the flags and files of run, then exit; connect to nothing",
-    "learn": "print a policy that allows the PCR values of nodes known to be good",
     "explain": "explain offline, check by check, what the signer decides on stored requests",
 }
 _GLOBAL_FLAGS: Final = frozenset({"-h", "--help", "--version"})
 _LEVELS: Final = ("debug", "info", "warning", "error")
 _EPILOG: Final = (
     f"'{PROGRAM} COMMAND --help' shows the flags of a command. Exit status: 0 done; 1 failed; 2 the"
-    " arguments, policies or files are invalid; 3 explain cannot decide, or a request would wait."
+    " arguments or files are invalid; 3 explain cannot decide, or a request would wait."
 )
 _EXPLAIN_STATUSES: Final = (
     "Exit status: 0 if the request would be challenged, certified or approved; 1 if it would be"
@@ -50,8 +48,6 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, add_flags in (
         ("run", _add_run_flags),
-        ("check-config", _add_run_flags),
-        ("learn", add_learn_flags),
         ("explain", _add_explain_flags),
     ):
         add_flags(add_command(commands, name, COMMANDS[name]))
@@ -60,17 +56,10 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _add_run_flags(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--policy",
-        type=Path,
-        metavar="FILE",
-        help="read the policies from FILE, and again when it changes (default: the"
-        " KubeletAttestationPolicies of the management cluster)",
-    )
-    command.add_argument(
         "--create-default-policy",
         action="store_true",
         help="create the KubeletAttestationPolicy default, for all Clusters and with registered"
-        " endorsement keys only, if there is no policy at the first start; not with --policy",
+        " endorsement keys only, if there is no policy at the first start",
     )
     command.add_argument(
         "--kubeconfig",
@@ -124,15 +113,12 @@ def _add_explain_flags(command: argparse.ArgumentParser) -> None:
         help="CertificateSigningRequests, as kubectl get -o json or -o yaml writes them",
     )
     command.add_argument(
-        "--policy", type=Path, required=True, metavar="FILE", help="read the policies from FILE"
-    )
-    command.add_argument(
         "--objects",
         type=Path,
         nargs="+",
         required=True,
         metavar="FILE",
-        help="objects of the management cluster, and Nodes of the workload cluster",
+        help="objects and policies of the management cluster, and Nodes of the workload cluster",
     )
     command.add_argument(
         "--challenge-key-secret",

@@ -7,18 +7,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
 from signer.errors import KubeconfigRefused, ProblemsError
 from signer.kube.transport.kubeconfig import Connection, in_cluster, parse_kubeconfig
 from signer.kube.transport.tls import client_context
-from signer.policy.load import PolicyFileInvalid, load_policies
-from signer.policy.policy import Policy, PolicySet
-from signer.settings.trust_bundles import TrustBundleInvalid, load_trust_bundle
-from signer.verify.x509.trust_anchors import NO_ANCHORS, TrustAnchors
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where the kubelet mounts token, CA and namespace of a pod's service account."""
@@ -34,10 +28,8 @@ class ConfigError(ProblemsError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flags:
-    """The flags of `run` and `check-config`, and what the environment adds to them."""
+    """The flags of `run`, and what the environment adds to them."""
 
-    policy: Path | None
-    """`None`: the policies are objects of the management cluster."""
     create_default_policy: bool
     kubeconfig: Path | None
     in_cluster_endpoint: tuple[str, str] | None
@@ -53,18 +45,6 @@ class Flags:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyFileContents:
-    """The policies of a file."""
-
-    path: Path
-    digest: str
-    """SHA-256 of the file, in hex."""
-    policies: PolicySet
-    anchors: Mapping[str, TrustAnchors]
-    """The trust anchors of the policies, by the name of the policy."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """The configuration that the signer starts with."""
 
@@ -75,8 +55,6 @@ class Config:
     """The namespace of the Clusters that are served; empty for all."""
     infrastructure_groups: tuple[str, ...]
     """API groups of infrastructure objects that are watched."""
-    policy_file: PolicyFileContents | None
-    """The policies at the start; `None`: they are objects of the management cluster."""
     create_default_policy: bool
     """Whether the first start creates a policy for all Clusters, if there is none."""
     metrics_address: tuple[str, int] | None
@@ -93,9 +71,6 @@ def load(flags: Flags) -> Config:
         _check(_NAMESPACE, flags.watched_namespace, "--namespace", "a namespace", problems)
     for group in flags.infrastructure_groups:
         _check(_API_GROUP, group, "--infrastructure-group", "an API group", problems)
-    policy_file = None if flags.policy is None else _policy_file(flags.policy, problems)
-    if flags.create_default_policy and flags.policy is not None:
-        problems.append("--create-default-policy must be absent with --policy")
     metrics_address = _metrics_address(flags.metrics_address, problems)
     if flags.metrics_secure and flags.metrics_address is None:
         problems.append("--metrics-secure requires --metrics-address")
@@ -106,40 +81,9 @@ def load(flags: Flags) -> Config:
         own_namespace=own_namespace,
         watched_namespace=flags.watched_namespace,
         infrastructure_groups=flags.infrastructure_groups,
-        policy_file=policy_file,
         create_default_policy=flags.create_default_policy,
         metrics_address=metrics_address,
         metrics_secure=flags.metrics_secure,
-    )
-
-
-def load_policy_file(path: Path) -> PolicyFileContents:
-    """Read policies and the trust anchors that they name.
-
-    Raises `ConfigError` with every problem.
-    """
-    problems: list[str] = []
-    contents = _policy_file(path, problems)
-    if problems or contents is None:
-        raise ConfigError(*problems)
-    return contents
-
-
-def _policy_file(path: Path, problems: list[str]) -> PolicyFileContents | None:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        problems.append(f"{path}: {error.strerror}")
-        return None
-    policies = _policies(path, content, problems)
-    if policies is None:
-        return None
-    anchors = {p.name: _anchors(p, problems) for p in policies.accepted}
-    return PolicyFileContents(
-        path=path,
-        digest=sha256(content).hexdigest(),
-        policies=policies,
-        anchors=MappingProxyType(anchors),
     )
 
 
@@ -191,24 +135,6 @@ def _own_namespace(name: str | None, problems: list[str]) -> str:
 def _check(grammar: re.Pattern[str], value: str, flag: str, what: str, problems: list[str]) -> None:
     if not grammar.fullmatch(value):
         problems.append(f"{flag} {value}: must be the name of {what}")
-
-
-def _policies(path: Path, content: bytes, problems: list[str]) -> PolicySet | None:
-    try:
-        return load_policies(content.decode())
-    except UnicodeDecodeError:
-        problems.append(f"{path}: must be UTF-8")
-    except PolicyFileInvalid as error:
-        problems.extend(f"{path}: {problem}" for problem in error.problems)
-    return None
-
-
-def _anchors(policy: Policy, problems: list[str]) -> TrustAnchors:
-    try:
-        return load_trust_bundle(policy)
-    except TrustBundleInvalid as error:
-        problems.append(f"policy {policy.name}: {error}")
-    return NO_ANCHORS
 
 
 def _metrics_address(text: str | None, problems: list[str]) -> tuple[str, int] | None:

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from signer.controller.policies.object_reader import PolicyState
-from signer.controller.reports.cluster_state import ClusterReport, encode_reports
+from signer.controller.reports.cluster_state import ClusterReport
 from signer.controller.reports.policy_status import build_status
 from signer.inventory.custom_resources.policy_object import read_policy
-from signer.inventory.replica_records.replica_leases import PolicySource
 from signer.kinds.cluster import ClusterKey
 from signer.operator_cli.checks.findings import FindingResult
 from signer.operator_cli.checks.signer_checks import check_served
@@ -44,8 +43,8 @@ def policy(**more: Any) -> Any:  # noqa: ANN401 # fields of the object
     return read_policy({"metadata": metadata, "spec": {}, **more})
 
 
-def with_objects(own: list[ClusterReport]) -> SignerState:
-    """Return what operators read where the signer reads policy objects."""
+def read(own: list[ClusterReport]) -> SignerState:
+    """Return what operators read."""
     status = build_status(policy(), PolicyState(problems=(), in_force=1), own, NOW)
     leases = [replica_lease("one")]
     return SignerState(
@@ -53,34 +52,22 @@ def with_objects(own: list[ClusterReport]) -> SignerState:
     )
 
 
-def with_file(own: list[ClusterReport]) -> SignerState:
-    """Return what operators read where the signer has its policies in a file."""
-    lease = replica_lease("one", source=PolicySource.FILE, states=encode_reports(own))
-    return SignerState(namespace="s", leases=[lease], live=frozenset({"one"}))
-
-
-@pytest.mark.parametrize("read", [with_objects, with_file])
 @pytest.mark.parametrize("namespace", ["a-before", "z-after"])
-def test_many_clusters_of_one_tenant_hide_no_other_tenants_failure(
-    read: Any,  # noqa: ANN401 # one of two functions
-    namespace: str,
-) -> None:
+def test_many_clusters_of_one_tenant_hide_no_other_tenants_failure(namespace: str) -> None:
     state = read(reports(150, REFUSED, namespace))
     assert state.of_cluster(CLUSTER)["state"] == REFUSED
     [finding] = check_served(CLUSTER, state)
     assert finding.result is FindingResult.PROBLEM
 
 
-@pytest.mark.parametrize("read", [with_objects, with_file])
-def test_what_is_not_listed_beside_failures_is_unknown(read: Any) -> None:  # noqa: ANN401 # as above
+def test_what_is_not_listed_beside_failures_is_unknown() -> None:
     state = read(reports(150, "Served", "a-before"))
     assert state.of_cluster(CLUSTER) == {}
     [finding] = check_served(CLUSTER, state)
     assert finding.result is FindingResult.UNKNOWN
 
 
-@pytest.mark.parametrize("read", [with_objects, with_file])
-def test_the_good_case_is_served(read: Any) -> None:  # noqa: ANN401 # as above
+def test_the_good_case_is_served() -> None:
     state = read(reports(3, "Served", "a-before"))
     assert state.of_cluster(CLUSTER)["state"] == "Served"
     [finding] = check_served(CLUSTER, state)

@@ -38,6 +38,7 @@ from common.names import (
 from signer.kinds.attested_node import ATTESTED_NODES
 from signer.kinds.cluster import ClusterKey
 from signer.kinds.endorsement_key import ENDORSEMENT_KEYS
+from signer.kinds.policy import POLICIES
 from signer.kinds.resources import SECRETS, Resource
 from tests.bench import attested_machines
 from tests.bench.attested_machines import NODES
@@ -131,6 +132,7 @@ class Bench:
         self.workloads: dict[int, Server] = {}
         self.nodes: list[StormNode] = []
         self._by_name: dict[tuple[Server, str], StormNode] = {}
+        self._create(POLICIES, "", {"metadata": {"name": "every"}, "spec": {}})
         for number, port in enumerate(config["workload_ports"]):
             self._add_cluster(f"cluster-{number}", port, config)
 

@@ -313,7 +313,7 @@ def start(directory: Path, stack: ExitStack) -> tuple[ManagementCluster, list[Ho
 def test_hostile_tenants(tmp_path: Path, stack: ExitStack) -> None:
     """Joins take at most twice as long, in 1 GiB, and each hostile tenant is named."""
     management, clusters = start(tmp_path, stack)
-    signer = Signer(Management(management=management), tmp_path / "signer")
+    signer = Signer(Management(management=management), tmp_path / "signer", policy={})
     stack.enter_context(signer)
     signer.wait_until_ready()
     measure(clusters, 5)

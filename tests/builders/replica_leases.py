@@ -5,9 +5,6 @@ from datetime import UTC, datetime
 from signer.inventory.replica_records.replica_leases import (
     NAMESPACE_LABEL,
     SETTINGS_LABEL,
-    SOURCE_LABEL,
-    STATES_ANNOTATION,
-    PolicySource,
 )
 from signer.kube.leases import Lease, format_micro_time
 from tests.fakes.cluster_objects import Object
@@ -20,8 +17,6 @@ def replica_lease(
     *,
     renewed: datetime = RENEWED,
     namespace: str = "",
-    source: PolicySource = PolicySource.OBJECTS,
-    states: str = "",
 ) -> Lease:
     """Return the Lease of a replica that serves one namespace, or all."""
     return Lease(
@@ -31,9 +26,7 @@ def replica_lease(
         labels={
             SETTINGS_LABEL: "0",
             NAMESPACE_LABEL: namespace,
-            SOURCE_LABEL: source.value,
         },
-        annotations={STATES_ANNOTATION: states},
         holder=name,
         renewed=format_micro_time(renewed),
     )
@@ -45,6 +38,5 @@ def lease_body(lease: Lease) -> Object:
         "name": lease.name,
         "uid": lease.uid,
         "labels": dict(lease.labels),
-        "annotations": dict(lease.annotations),
     }
     return {"metadata": metadata, "spec": {"renewTime": lease.renewed}}

@@ -7,18 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import yaml
 
 from signer import cli
 from signer.settings.config import Flags
 from tests.harness import kubeconfig, pki
-
-POLICY = {
-    "apiVersion": "attestation.cluster.x-k8s.io/v1alpha1",
-    "kind": "KubeletAttestationPolicy",
-    "metadata": {"name": "default"},
-    "spec": {},
-}
 
 
 @pytest.fixture
@@ -28,9 +20,7 @@ def flags(tmp_path: Path) -> Flags:
         "https://management.example:6443", authority.pair.certificate, authority.client("signer")
     )
     (tmp_path / "kubeconfig").write_text(text)
-    (tmp_path / "policy.yaml").write_text(yaml.safe_dump(POLICY))
     return Flags(
-        policy=tmp_path / "policy.yaml",
         create_default_policy=False,
         kubeconfig=tmp_path / "kubeconfig",
         in_cluster_endpoint=None,
@@ -64,7 +54,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> CommandResult:
 
 def connected(flags: Flags) -> list[str]:
     """Return the flags without which nothing runs outside of a pod."""
-    named = {"--policy": flags.policy, "--kubeconfig": flags.kubeconfig}
+    named = {"--kubeconfig": flags.kubeconfig}
     return [str(word) for flag in named.items() for word in flag] + [
         "--own-namespace",
         "attestation",

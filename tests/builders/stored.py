@@ -14,6 +14,7 @@ from signer.kinds.csr import Condition, Csr
 from signer.kinds.endorsement_key import EndorsementKeyObject, encode_endorsement_key
 from signer.kinds.machine import Machine
 from signer.kinds.node import Node
+from signer.kinds.policy import POLICIES
 from signer.seams import ChallengeKeys
 from tests.builders.scenario import NOW, Scenario
 
@@ -67,6 +68,12 @@ def cluster_body(cluster: Cluster) -> Body:
         },
         "spec": {"paused": cluster.paused, "controlPlaneEndpoint": {"host": "api.example"}},
     }
+
+
+def policy_body(spec: Body) -> Body:
+    """Return the policy `default`."""
+    metadata = {"name": "default", "uid": "uid", "resourceVersion": "1", "generation": 1}
+    return POLICIES.manifest(metadata=metadata, spec=spec)
 
 
 def machine_body(machine: Machine, cluster: Cluster) -> Body:

@@ -25,7 +25,6 @@ def config_with(management: Connection) -> Config:
         own_namespace="n",
         watched_namespace="",
         infrastructure_groups=(),
-        policy_file=None,
         create_default_policy=False,
         metrics_address=None,
         metrics_secure=False,

@@ -96,6 +96,12 @@ TOOLS = {
         package="github.com/ossf/scorecard/v5",
         version_variables=("sigs.k8s.io/release-utils/version.gitVersion",),
     ),
+    "syft": Tool(
+        modfile=RELEASE_TOOLS / "syft/go.mod",
+        module="github.com/anchore/syft",
+        package="github.com/anchore/syft/cmd/syft",
+        version_variables=("main.version",),
+    ),
     # VMware's simulator of vCenter Server, in a program of ours.
     "vcsim": Tool(
         modfile=pins.HERE / "vcsim/go.mod",

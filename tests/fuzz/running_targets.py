@@ -1,7 +1,6 @@
-"""Other inputs of the signer: watches, Leases, the Secret with challenge keys, and its own log."""
+"""Other inputs of the signer: watches, Leases, and the Secret with challenge keys."""
 
 import base64
-import io
 import json
 from collections.abc import Generator, Mapping
 from math import inf
@@ -23,9 +22,6 @@ from signer.kube.transport.client import ApiClient, Expired, Response
 from signer.kube.transport.interruption import Interrupted, Interruption
 from signer.kube.watches.cache import Cache
 from signer.kube.watches.watch import Reflector, ResourceSpec
-from signer.policy.changes.learn import LearnError, draft_policy
-from signer.policy.load import load_policies
-from signer.policy.policy import PcrMode
 from tests.builders.scenario import NOW
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.cluster_clients import FakeClient
@@ -182,36 +178,6 @@ def _encoded(data: Mapping[str, bytes]) -> dict[str, str]:
     return {key: base64.b64encode(value).decode() for key, value in data.items()}
 
 
-def _learn(data: bytes) -> None:
-    """Learn from one node's lines, then also from a good node's.
-
-    A draft is always a valid policy.
-    """
-    log = [*io.StringIO(data.decode("utf-8", "replace")), _issued("node-2", "cd" * 32).decode()]
-    for nodes in (("node-1",), ("node-1", "node-2")):
-        [policy] = load_policies(draft_policy(log, nodes=nodes, cluster=None)).accepted
-        assert policy.pcrs.mode is PcrMode.ENFORCE
-
-
-def _issued(node: str, digest: str) -> bytes:
-    """Write the log line of an issued certificate."""
-    line = {
-        "time": "2026-11-21T09:30:00.000+00:00",
-        "event": "verdict",
-        "outcome": "issued",
-        "cluster": "tenants/blue",
-        "node": node,
-        "pcrs": {"sha256": {"4": digest, "7": "ab" * 32}},
-        "measuredBoot": {
-            "secureBoot": True,
-            "platformKeys": [digest],
-            "signatureDatabases": ["ab" * 32],
-            "bootLoaders": [],
-        },
-    }
-    return json.dumps(line).encode() + b"\n"
-
-
 def _leases(data: bytes) -> None:
     """Read the Leases of the other replicas twice: equal ones are not renewed, and so not live."""
     response = Response(status=200, content=data)
@@ -250,13 +216,6 @@ TARGETS = (
         run=_leases,
         seeds=_lease_lists,
         errors=(ApiServerUnavailable,),
-        form=Form.JSON,
-    ),
-    Target(
-        name="learn",
-        run=_learn,
-        seeds=lambda: [_issued("node-1", "ef" * 32)],
-        errors=(LearnError,),
         form=Form.JSON,
     ),
 )

@@ -4,20 +4,17 @@ debootstrap makes a root once per machine, and then the steps of docs/node.md ar
 never changed afterwards: machines and programs are layers over it.
 """
 
-import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from tests.controlplane import provide
-from tests.controlplane.progress import Heartbeat, say
-from tests.harness.chroot import command_in
+from builders.systems import APT_INSTALL, CERTIFICATES, SOURCE, kept, overlay, package_index
+from builders.version import PROJECT
 from tests.harness.wire import output
 
-PROJECT: Final = Path(__file__).parents[2]
 SUITES: Final = ("bookworm", "trixie")
 PACKAGES: Final = (
     "systemd", "systemd-sysv", "dbus", "python3", "python3-venv", "python3-dev", "gcc", "libc6-dev",
@@ -25,9 +22,6 @@ PACKAGES: Final = (
 )  # fmt: skip
 VENV: Final = Path("/usr/lib/kubelet-authenticator-tpm")
 LOCKS: Final = ("build", "node")
-SOURCE: Final = ("authenticator", "common", "signer", "pyproject.toml", "README.md", "LICENSE")
-CERTIFICATES: Final = "/etc/ssl/certs/ca-certificates.crt"
-APT_INSTALL: Final = ("apt-get", "--quiet", "--yes", "--no-install-recommends", "install")
 _PIP: Final = (str(VENV / "bin/pip"), "install", "--quiet", "--no-build-isolation")
 
 
@@ -44,7 +38,7 @@ def debian_root(suite: str) -> Path:
         output("chroot", root, "apt-get", "clean")
 
     content = "".join((" ".join(PACKAGES), *(lock.read_text() for lock in locks)))
-    return _cached(suite, PACKAGES, content, complete)
+    return kept(suite, PACKAGES, content, complete)
 
 
 def clean_root(
@@ -61,59 +55,7 @@ def clean_root(
         _chroot(root, *APT_INSTALL, "--download-only", *downloads)
 
     content = " ".join((*packages, "downloads:", *downloads))
-    return _cached(suite, packages, content, complete, architecture)
-
-
-def build_root(suite: str, packages: Sequence[str], foreign: Sequence[str] = ()) -> Path:
-    """Return the directory with a Debian system in which something is built.
-
-    `foreign` are packages of another architecture, as NAME:ARCHITECTURE.
-    """
-
-    def complete(root: Path) -> None:
-        if foreign:
-            architecture = foreign[0].partition(":")[2]
-            output("chroot", root, "dpkg", "--add-architecture", architecture)
-            output(*command_in(root, "apt-get", "--quiet", "update"))
-            output(*command_in(root, *APT_INSTALL, *foreign))
-        output("chroot", root, "apt-get", "clean")
-
-    return _cached(suite, packages, " ".join(("build:", *packages, *foreign)), complete)
-
-
-def package_index(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the settings of pip in an environment, without directories of this machine."""
-    pip = {name: value for name, value in environ.items() if name.startswith("PIP_")}
-    pip.pop("PIP_FIND_LINKS", None)
-    return tuple(f"{name}={value}" for name, value in pip.items())
-
-
-def _cached(
-    suite: str,
-    packages: Sequence[str],
-    content: str,
-    complete: Callable[[Path], None],
-    architecture: str = "",
-) -> Path:
-    """Return a root from the cache. `content` is what its name depends on."""
-    key = hashlib.sha256(content.encode()).hexdigest()[:12]
-    name = "-".join(filter(None, (suite, architecture, key)))
-    root = provide.cache_directory(os.environ).with_name("roots") / name
-    if root.exists():
-        return root
-    with provide.locked(root.with_name(f".{suite}")):
-        if not root.exists():
-            partial = root.with_name(f".{root.name}")
-            shutil.rmtree(partial, ignore_errors=True)
-            say(f"Debian {suite} with debootstrap: 2 to 4 minutes, once on this machine")
-            options = ["--variant=minbase", f"--include={','.join(packages)}"]
-            if architecture:
-                options.append(f"--arch={architecture}")
-            with Heartbeat(lambda: f"Debian {suite}"):
-                output("debootstrap", *options, suite, partial)
-                complete(partial)
-            partial.rename(root)
-    return root
+    return kept(suite, packages, content, complete, architecture)
 
 
 def _chroot(root: Path, *argv: str) -> str:
@@ -144,18 +86,3 @@ def installed_program(suite: str, directory: Path) -> Iterator[tuple[Path, ...]]
         )
         shutil.rmtree(source)
     yield upper, root
-
-
-@contextmanager
-def overlay(directory: Path, upper: Path, lower: tuple[Path, ...]) -> Iterator[Path]:
-    """Mount an overlay while the context lasts; what is written stays in `upper`."""
-    merged, work = directory / "merged", directory / "work"
-    for path in (merged, work, upper):
-        path.mkdir(parents=True, exist_ok=True)
-    layers = ":".join(map(str, lower))
-    options = f"lowerdir={layers},upperdir={upper},workdir={work}"
-    output("mount", "-t", "overlay", "overlay", "-o", options, merged)
-    try:
-        yield merged
-    finally:
-        output("umount", merged)

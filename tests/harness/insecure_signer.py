@@ -1,5 +1,6 @@
-"""The installed insecure signer as a process, and Clusters that name it."""
+"""The insecure signer as a process, and Clusters that name it."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -8,7 +9,6 @@ from typing import Any, Self
 
 from tests.harness import process
 from tests.harness.fleet import Fleet, WorkloadTenant
-from tests.harness.programs import INSECURE_SIGNER
 from tests.harness.signer import OPT_IN
 
 SIGNER_NAME = "cluster.x-k8s.io/kube-apiserver-client-kubelet-insecure"
@@ -33,8 +33,8 @@ class InsecureSigner:
         config = self.directory / "management.kubeconfig"
         config.write_text(self.kubeconfig, encoding="utf-8")
         flags = [f"--cluster={each.namespace}/{each.name}" for each in self.clusters]
-        arguments: list[str | Path] = [INSECURE_SIGNER, "--kubeconfig", config, *flags]
-        self.process = process.start(arguments, log=self.log)
+        program: list[str | Path] = [sys.executable, "-m", "signer.insecure"]
+        self.process = process.start([*program, "--kubeconfig", config, *flags], log=self.log)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,9 +1,10 @@
 """A management cluster: Cluster API's objects, ours, and the identity of the signer."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
+from typing import Any
 
 import yaml
 
@@ -18,6 +19,9 @@ from tests.harness.workload import MANIFESTS, PACKAGING
 NAMESPACE = "node-attestation-system"
 ACCOUNT = "node-attestation-signer"
 TOKEN_SECONDS = 86400
+POLICIES = "/apis/attestation.cluster.x-k8s.io/v1alpha1/kubeletattestationpolicies"
+_OURS = "policy-"
+"""The names of the policies of `set_policies` begin with it."""
 NONE: objects.Annotations = MappingProxyType({})
 PERMISSIONS = ("management-rbac.yaml", "admission-policy.yaml")
 """The manifests with what the signer may do. An installation by Helm has its own of all of it."""
@@ -87,6 +91,25 @@ class ManagementCluster(ApiServer):
         """Return a kubeconfig for the service account of the packaging."""
         authority = self.authority.pair.certificate
         return kubeconfig.with_token(self.url, authority, self._signer_token(), user=ACCOUNT)
+
+    def set_policies(self, *specs: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        """Replace the policies of the last call by these; return what they were."""
+        stored = [p for p in self.admin.list(POLICIES) if p["metadata"]["name"].startswith(_OURS)]
+        for policy in stored:
+            self.admin.delete(f"{POLICIES}/{policy['metadata']['name']}")
+        for number, spec in enumerate(specs):
+            self.create_policy(f"{_OURS}{number}", spec)
+        return [policy["spec"] for policy in stored]
+
+    def create_policy(self, name: str, spec: Mapping[str, Any]) -> Object:
+        """Create a KubeletAttestationPolicy."""
+        body = {
+            "apiVersion": "attestation.cluster.x-k8s.io/v1alpha1",
+            "kind": "KubeletAttestationPolicy",
+            "metadata": {"name": name},
+            "spec": dict(spec),
+        }
+        return self.admin.create(POLICIES, body)
 
     def create_namespace(self, name: str) -> Object:
         """Create a namespace."""

@@ -6,5 +6,4 @@ from pathlib import Path
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 PLUGIN = SCRIPTS / "kubelet-authenticator-tpm"
 SIGNER = SCRIPTS / "node-attestation-signer"
-INSECURE_SIGNER = SCRIPTS / "node-attestation-insecure-signer"
 OPERATOR = SCRIPTS / "kubectl-attestation"

@@ -6,10 +6,10 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, Protocol, Self
 
 import requests
-import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from common.names import CLIENT_SIGNER
@@ -48,18 +48,19 @@ class Signer:
         kubeconfig: str | None = None,
         namespace: str = "",
     ) -> None:
-        """Write the configuration; `policy` is the `spec` of the one policy for all clusters.
+        """Write the configuration; a `policy` is the `spec` of the one policy for all clusters.
 
-        The signer watches the objects of `namespace`, or of all namespaces if it is empty.
+        Without it, the policies stay as they are. The signer watches the objects of `namespace`, or
+        of all namespaces if it is empty.
         """
         directory.mkdir(parents=True, exist_ok=True)
         self.address = f"{HOST}:{process.free_port()}"
         self.log = directory / "signer.log"
         self._kubeconfig = directory / "management.kubeconfig"
         self._kubeconfig.write_text(kubeconfig or fleet.management.signer_kubeconfig())
-        self._policy = directory / "policy.yaml"
-        self._policy.write_text(_policies(policy or {}))
-        self._policy_flags: list[str | Path] = ["--policy", self._policy]
+        self._fleet = fleet
+        self._policy = policy
+        self._more_flags: list[str] = []
         self._metrics_flags: list[str] = ["--metrics-address", self.address]
         self._namespace = namespace
         self.environment: Mapping[str, str] | None = None
@@ -69,20 +70,15 @@ class Signer:
         self.program = SIGNER
         self._process: Any = None
 
-    def use_policy_objects(self) -> Self:
-        """Read the policies from KubeletAttestationPolicies, not from a file."""
-        self._policy_flags = []
-        return self
-
     def create_default_policy(self) -> Self:
         """Create the first policy, as in an installation from the manifests."""
-        self._policy_flags.append("--create-default-policy")
+        self._more_flags.append("--create-default-policy")
         return self
 
     def share_with_no_other(self) -> Self:
         """Serve every Cluster: replicas with other infrastructure groups do not share them."""
         for group in ("infrastructure.cluster.x-k8s.io", "unshared.example"):
-            self._policy_flags += ["--infrastructure-group", group]
+            self._more_flags += ["--infrastructure-group", group]
         return self
 
     def use_secure_metrics(self) -> Self:
@@ -95,7 +91,7 @@ class Signer:
         self._process = process.start(
             [
                 self.program, "run", "--kubeconfig", self._kubeconfig,
-                *self._policy_flags, "--own-namespace", NAMESPACE,
+                *self._more_flags, "--own-namespace", NAMESPACE,
                 "--namespace", self._namespace,
                 *self._metrics_flags,
             ],
@@ -114,25 +110,21 @@ class Signer:
     @contextmanager
     def with_policies(self, *specs: Mapping[str, Any]) -> Iterator[Self]:
         """Use other policies, a `spec` each; restarts the signer before and after."""
-        previous = self._policy.read_text(encoding="utf-8")
+        management = self._fleet.management
         self.stop()
+        previous = management.set_policies(*specs)
         try:
-            self._policy.write_text(_policies(*specs), encoding="utf-8")
             self.start()
             self.wait_until_ready()
             yield self
         finally:
             self.stop()
-            self._policy.write_text(previous, encoding="utf-8")
+            management.set_policies(*previous)
             self.start()
 
     def write_kubeconfig(self, text: str) -> None:
         """Replace the kubeconfig file of a running signer."""
         self._kubeconfig.write_text(text)
-
-    def write_policy(self, text: str) -> None:
-        """Replace the policy file of a running signer."""
-        self._policy.write_text(text, encoding="utf-8")
 
     def ask(self, path: str, *, token: str = "") -> requests.Response:
         """Get a path of its metrics address; status 503 if nothing listens there."""
@@ -162,19 +154,6 @@ class Signer:
         reports = response.json() if response.ok else []
         return {(r["namespace"], r["name"]): r["state"] for r in reports if "state" in r}
 
-    def learn(self, tenant: WorkloadTenant, *nodes: str) -> Mapping[str, Any]:
-        """Draft a policy from the log, as an operator does; return its `spec`."""
-        node_flags = [argument for node in nodes for argument in ("--node", node)]
-        cluster_flags = ["--cluster", f"{tenant.namespace}/{tenant.name}"]
-        result = subprocess.run(
-            [SIGNER, "learn", "--log", str(self.log), *node_flags, *cluster_flags],
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        spec: Mapping[str, Any] = yaml.safe_load(result.stdout)["spec"]
-        return spec
-
     def stop(self) -> int:
         """Send SIGTERM and return the exit status, also while others take over from it.
 
@@ -192,6 +171,8 @@ class Signer:
         process.kill(self._process)
 
     def __enter__(self) -> Self:
+        if self._policy is not None:
+            self._fleet.management.set_policies(self._policy)
         self.start()
         return self
 
@@ -219,20 +200,6 @@ class Signer:
 def of_cluster(tenant: WorkloadTenant, **spec: object) -> Mapping[str, Any]:
     """Return the `spec` of a policy for one cluster."""
     return {"clusterRef": {"namespace": tenant.namespace, "name": tenant.name}, **spec}
-
-
-def _policies(*specs: Mapping[str, Any]) -> str:
-    """Return a policy file with one document for each `spec`."""
-    documents = [
-        {
-            "apiVersion": "attestation.cluster.x-k8s.io/v1alpha1",
-            "kind": "KubeletAttestationPolicy",
-            "metadata": {"name": f"policy-{number}"},
-            "spec": dict(spec),
-        }
-        for number, spec in enumerate(specs)
-    ]
-    return yaml.safe_dump_all(documents)
 
 
 def opt_in(fleet: Fleet, tenant: WorkloadTenant) -> None:
@@ -266,7 +233,7 @@ def wait_until_unshared(*signers: Signer) -> None:
 
 @contextmanager
 def serving_all(
-    fleet: Fleet, directory: Path, policy: Mapping[str, Any] | None = None
+    fleet: Fleet, directory: Path, policy: Mapping[str, Any] = MappingProxyType({})
 ) -> Iterator[Signer]:
     """Opt both Clusters in, and run one signer for them."""
     for tenant in fleet.tenants:

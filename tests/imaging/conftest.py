@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.chroot import command_in
-from tests.harness.debian_root import APT_INSTALL, clean_root, overlay
+from builders.systems import APT_INSTALL, command_in, overlay
+from tests.harness.debian_root import clean_root
 
 PACKAGES = ("ansible-core", "cloud-init", "python3-apt")
 Run = Callable[..., subprocess.CompletedProcess[str]]

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tests.harness.debian_root import PROJECT
+from builders.version import PROJECT
 from tests.imaging.conftest import Run
 from tests.packaging.node import packages
 

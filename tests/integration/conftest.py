@@ -56,23 +56,6 @@ def relayed(
     signer.start()
 
 
-@pytest.fixture(scope="module")
-def object_signer(
-    fleet: Fleet, signer: Signer, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Signer]:
-    """Run a signer whose policies are objects. The signer of the other tests is stopped meanwhile.
-
-    Its policies are in a file, and it would share the Clusters.
-    """
-    signer.stop()
-    try:
-        with Signer(fleet, tmp_path_factory.mktemp("objects")).use_policy_objects() as running:
-            running.wait_until_ready()
-            yield running
-    finally:
-        signer.start()
-
-
 @pytest.fixture(scope="session")
 def vendor(tmp_path_factory: pytest.TempPathFactory) -> TrustDomain:
     """Make the authority that certifies the endorsement keys of all nodes."""

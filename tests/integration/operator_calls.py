@@ -74,12 +74,12 @@ def cluster_of(tenant: WorkloadTenant) -> str:
     return f"{tenant.namespace}/{tenant.name}"
 
 
-def policy_file(path: Path, **spec: object) -> Path:
+def policy_file(path: Path, name: str, **spec: object) -> Path:
     """Write a policy file with one policy."""
     document = {
         "apiVersion": "attestation.cluster.x-k8s.io/v1alpha1",
         "kind": "KubeletAttestationPolicy",
-        "metadata": {"name": "policy"},
+        "metadata": {"name": name},
         "spec": spec,
     }
     path.write_text(yaml.safe_dump(document), encoding="utf-8")

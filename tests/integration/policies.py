@@ -7,9 +7,9 @@ from typing import Any
 
 from tests.harness.client import Object
 from tests.harness.fleet import Fleet, WorkloadTenant
+from tests.harness.management import POLICIES
 from tests.harness.process import wait_until
 
-POLICIES = "/apis/attestation.cluster.x-k8s.io/v1alpha1/kubeletattestationpolicies"
 Spec = Mapping[str, Any]
 
 
@@ -72,13 +72,7 @@ class StoredPolicy:
 @contextmanager
 def stored_policy(fleet: Fleet, name: str, spec: Spec) -> Iterator[StoredPolicy]:
     """Create a policy, and delete it at the end."""
-    body = {
-        "apiVersion": "attestation.cluster.x-k8s.io/v1alpha1",
-        "kind": "KubeletAttestationPolicy",
-        "metadata": {"name": name},
-        "spec": dict(spec),
-    }
-    fleet.management.admin.create(POLICIES, body)
+    fleet.management.create_policy(name, spec)
     try:
         yield StoredPolicy(fleet, name)
     finally:

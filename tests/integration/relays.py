@@ -1,7 +1,7 @@
 """Signers whose requests go through relays, which cause faults: the product needs no test hook."""
 
 import base64
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,11 +29,11 @@ class Relayed:
     management: ApiRelay
     workload: ApiRelay
 
-    def signer(self, directory: Path, *, policy: Mapping[str, object] | None = None) -> Signer:
+    def signer(self, directory: Path) -> Signer:
         """Make a signer whose requests go through the relays."""
         text = self.fleet.management.signer_kubeconfig()
         through = text.replace(self.fleet.management.url, self.management.url)
-        return Signer(self.fleet, directory, policy=policy, kubeconfig=through)
+        return Signer(self.fleet, directory, kubeconfig=through)
 
     def reset(self) -> None:
         """Delete the challenge keys and all CSRs, so that the next join causes every write."""

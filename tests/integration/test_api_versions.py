@@ -124,7 +124,10 @@ def test_condition_stays_while_cluster_api_writes_the_machine(
     # Cluster API labels Nodes, which the signer's role does not allow.
     config = tenant.workload.admin_config.read_text(encoding="utf-8")
     management.replace_secret(tenant.namespace, tenant.name, "kubeconfig", {"value": config})
-    with Signer(Site(management), tmp_path / "signer"), management.cluster_api(tenant.namespace):
+    with (
+        Signer(Site(management), tmp_path / "signer", policy={}),
+        management.cluster_api(tenant.namespace),
+    ):
         assert node.call().status == 0
         wait_until(
             lambda: attested(management, node).get("status") == "True",
@@ -142,7 +145,7 @@ def test_condition_stays_while_cluster_api_writes_the_machine(
 def test_node_joins_and_renews_with_one_version_of_cluster_api(
     management: OneVersion, node: Node, tmp_path: Path
 ) -> None:
-    with Signer(Site(management), tmp_path / "signer"):
+    with Signer(Site(management), tmp_path / "signer", policy={}):
         first = node.call()
         assert first.status == 0, first.complaint
         assert node.call("renew", "--kubeconfig", str(node.kubeconfig())).status == 0

@@ -105,7 +105,7 @@ class NewCluster:
 @pytest.fixture(scope="module")
 def running(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Signer]:
     """Run a signer whose policies are objects."""
-    with Signer(fleet, tmp_path_factory.mktemp("signer")).use_policy_objects() as signer:
+    with Signer(fleet, tmp_path_factory.mktemp("signer")) as signer:
         signer.wait_until_ready()
         yield signer
 

@@ -121,18 +121,17 @@ def test_archive_has_what_a_bug_report_needs_and_no_marker(
     assert present == files.keys() - {"MANIFEST"}
     shown = {name: json.loads(text) for name, text in files.items() if name != "MANIFEST"}
     assert node.name in [each["spec"]["nodeName"] for each in shown["attested-nodes.json"]]
-    assert {"File"} <= {
-        each["metadata"]["labels"]["attestation.cluster.x-k8s.io/policy-source"]
-        for each in shown["leases.json"]
-    }
+    assert shown["leases.json"]
+    label = "attestation.cluster.x-k8s.io/signer-settings"
+    assert all(label in each["metadata"]["labels"] for each in shown["leases.json"])
     machine_names = names_of(shown["machines.json"])
     collected = shown["machines.json"][machine_names.index(node.name)]
     conditions = {c["type"]: c["status"] for c in collected["status"]["conditions"]}
     assert conditions["KubeletAttested"] == "True"
-    requests = shown[f"csrs/{tenant.namespace}/{tenant.name}.json"]
-    assert offer.offer in names_of(requests)
+    assert offer.offer in names_of(shown[f"csrs/{tenant.namespace}/{tenant.name}.json"])
     policies = shown["policies.json"]
-    planted = policies[names_of(policies).index("planted")]
-    assert planted["spec"] == {"endorsementKey": {"trust": "Certified"}}
+    assert policies[names_of(policies).index("planted")]["spec"] == {
+        "endorsementKey": {"trust": "Certified"}
+    }
     assert "RenewalOverdue" in [each["reason"] for each in shown["events.json"]]
     assert names_of(shown["pods.json"]) == ["signer-1"]

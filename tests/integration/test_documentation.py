@@ -42,12 +42,6 @@ DOCUMENTS = [
     for number, document in enumerate(yaml.safe_load_all(block.text))
     if document.get("kind") in KINDS
 ]
-POLICY = """\
-apiVersion: attestation.cluster.x-k8s.io/v1alpha1
-kind: KubeletAttestationPolicy
-metadata: {name: default}
-spec: {}
-"""
 COMMAND_SECONDS = 90
 CHALLENGE_KEYS = "node-attestation-challenge-keys"
 SIGNER_SECRETS = f"/api/v1/namespaces/{SIGNER_NAMESPACE}/secrets"
@@ -101,7 +95,6 @@ def workstation(
     plugin.write_text(_plugin_of(node), encoding="utf-8")
     plugin.chmod(0o755)
     (directory / "workload.conf").write_bytes(node.tenant.workload.admin_config.read_bytes())
-    (directory / "policies.yaml").write_text(POLICY, encoding="utf-8")
     (directory / "ifx.pem").write_bytes(authority("A Vendor Root CA").der)
     environment = {
         "PATH": f"{programs}:{os.environ['PATH']}",

@@ -17,13 +17,14 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from tests.harness.client import Object
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
+from tests.harness.management import POLICIES
 from tests.harness.node import Node
 from tests.harness.process import wait_until
 from tests.harness.signer import of_cluster
 from tests.integration import csrs
 from tests.integration.measured_nodes import PCRS, boot, renew, values
 from tests.integration.operator_calls import Operator, cluster_of
-from tests.integration.policies import POLICIES, stored_policy
+from tests.integration.policies import stored_policy
 from tests.integration.scripted_node import Script
 
 LABEL = {"firmware-update": "yes"}
@@ -85,7 +86,7 @@ def wait_for_group(operator: Operator, nodes: int) -> Object:
     return group
 
 
-@pytest.mark.usefixtures("object_signer")
+@pytest.mark.usefixtures("signer")
 def test_updated_nodes_are_accepted_as_one_group_and_the_old_value_is_withdrawn(
     fleet: Fleet, machines: Machines
 ) -> None:
@@ -111,7 +112,7 @@ def test_updated_nodes_are_accepted_as_one_group_and_the_old_value_is_withdrawn(
         assert (short.status, "with all 64 digits" in short.complaint) == (2, True)
         assert operator.call("pcrs", "accept", group["group"]).status == 1, "the answer is missing"
         assert allowed(fleet)["0"] == [old["0"]]
-        assert "values added" in follow(operator, group, "--until", "2998-12-31")
+        assert "firmware-update: changed" in follow(operator, group, "--until", "2998-12-31")
         assert pcrs(fleet)["until"] == [{"value": new["0"], "time": "2999-01-01T00:00:00Z"}]
         both = {index: sorted({old[index], new[index]}) for index in old}
         assert allowed(fleet) == both
@@ -139,7 +140,7 @@ def predictions(directory: Path, vendor: ec.EllipticCurvePrivateKey, version: st
     return file
 
 
-@pytest.mark.usefixtures("object_signer")
+@pytest.mark.usefixtures("signer")
 def test_update_that_its_vendor_predicts_refuses_no_node(
     fleet: Fleet, machines: Machines, tmp_path: Path
 ) -> None:

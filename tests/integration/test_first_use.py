@@ -59,7 +59,7 @@ def test_only_the_machines_own_token_is_accepted(machines: Machines, fleet: Flee
 @pytest.fixture
 def replica(fleet: Fleet, tmp_path: Path) -> Iterator[Signer]:
     """Run a second signer next to the first; both serve both clusters."""
-    replica = Signer(fleet, tmp_path / "replica", policy=POLICY).share_with_no_other()
+    replica = Signer(fleet, tmp_path / "replica").share_with_no_other()
     with replica as running:
         running.wait_until_ready()
         wait_until(lambda: len(running.states()) >= len(fleet.tenants), what="it serves both")

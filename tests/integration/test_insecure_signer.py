@@ -1,7 +1,7 @@
 """The insecure signer: one certificate for each Machine without a TPM, and nothing else.
 
-It serves the second cluster, with the permissions of packaging/signer/insecure-signer.yaml, while
-the attested signer serves the first.
+It serves the second cluster, with the permissions of packaging/signer/insecure, while the attested
+signer serves the first.
 """
 
 import base64
@@ -28,7 +28,7 @@ from tests.integration import csrs, plain_requests
 from tests.integration.kubeconfigs import administrators_kubeconfig
 
 SCRIPT = PACKAGING.parent / "node/insecure/insecure-kubelet-join"
-MANIFEST = PACKAGING / "insecure-signer.yaml"
+MANIFEST = PACKAGING / "insecure/insecure-signer.yaml"
 ACCOUNT = "node-attestation-insecure-signer"
 MACHINES = "/apis/cluster.x-k8s.io/v1beta2/namespaces/{}/machines"
 

@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Sequence
 
 import pytest
+import yaml
 
 from tests.builders.event_logs import Measured, application, firmware, log_of
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
 from tests.harness.node import Node
 from tests.harness.signer import Signer, of_cluster
-from tests.integration import audit_log
+from tests.integration.operator_calls import Operator, cluster_of
 
 GOOD = firmware()
 PLATFORM_KEY, DATABASE = (event.digest("sha256").hex() for event in (GOOD[2], GOOD[4]))
@@ -76,10 +77,13 @@ def test_log_of_another_boot_is_refused(machines: Machines) -> None:
     assert "EventLogMismatch" in refusal(node)
 
 
-def test_a_measured_boot_is_learned(machines: Machines, fleet: Fleet, measuring: Signer) -> None:
+def test_a_measured_boot_is_accepted(machines: Machines, fleet: Fleet) -> None:
     """From a policy with few requirements to one that requires this boot."""
     node = machines.registered(fleet.second)
     boot(node, GOOD)
     assert node.call().status == 0
-    audit_log.logged(measuring, node, "issued")
-    assert measuring.learn(fleet.second, node.name)["eventLog"] == RULES
+    operator = Operator(fleet, fleet.management.admin_config)
+    name = f"{cluster_of(fleet.second)}/{node.name}"
+    call = operator.call("pcrs", "accept", name, "--dry-run=client")
+    assert call.status == 0, call
+    assert yaml.safe_load(call.output)["spec"]["eventLog"] == RULES

@@ -17,14 +17,12 @@ from signer.operator_cli.management.api import connect
 from tests.harness.client import Object
 from tests.harness.fleet import Fleet, WorkloadTenant
 from tests.harness.machines import Machines
-from tests.harness.management import NAMESPACE
 from tests.harness.node import Node
 from tests.harness.process import wait_until
 from tests.harness.programs import OPERATOR
 from tests.harness.signer import OPT_IN, Signer
-from tests.integration import audit_log, csrs
+from tests.integration import csrs
 from tests.integration.operator_calls import Operator, cluster_of, key_of, policy_file, register
-from tests.integration.policies import POLICIES, stored_policy
 from tests.integration.scripted_node import Script
 
 pytestmark = pytest.mark.usefixtures("signer")
@@ -246,14 +244,11 @@ def test_replace_names_the_annotation_that_has_the_old_key(
     assert f"Machine {node.tenant.namespace}/{node.name} still has the old key" in call.complaint
 
 
-def test_explain_replays_a_live_request(
-    machines: Machines, operator: Operator, tmp_path: Path
-) -> None:
+def test_explain_replays_a_live_request(machines: Machines, operator: Operator) -> None:
     node = machines.known()
     offer = Script(node)
     offer.waiting_for("EndorsementKeyNotRegistered")
-    policy = policy_file(tmp_path / "policy.yaml")
-    flags = ("--cluster", cluster_of(node.tenant), "--policy", policy)
+    flags = ("--cluster", cluster_of(node.tenant))
     call = operator.call("explain", offer.offer, *flags)
     assert call.status == 3, call
     assert "would wait: EndorsementKeyNotRegistered" in call.output
@@ -272,80 +267,28 @@ def test_explain_replays_a_live_request(
     assert "does not exist in the workload cluster" in missing.complaint
 
 
-def test_policy_check_compares_the_file_with_the_clusters(
+def test_policy_check_lays_the_file_over_the_policies_in_force(
     operator: Operator, fleet: Fleet, tmp_path: Path
 ) -> None:
-    file = policy_file(tmp_path / "policy.yaml")
+    """A Cluster of another policy was PolicyMissing, and a conflict with that one was not seen."""
+    clusters = {cluster_of(t) for t in fleet.tenants}
+    file = policy_file(tmp_path / "policy.yaml", "policy-0", mode="ServingOnly")
     [policy] = operator.list("policy", "check", file)
-    assert {cluster_of(t) for t in fleet.tenants} <= set(policy["clusters"])
-    policy_file(file, clusterRef={"namespace": "team-a", "name": "worklaod"})
+    assert clusters <= set(policy["clusters"])
+    policy_file(file, "another", clusterRef={"namespace": "team-a", "name": "worklaod"})
+    call = operator.call("policy", "check", file)
+    assert (call.status, call.complaint) == (1, "")
+    assert "is for no opted-in Cluster: check its selector and the opt-in" in call.output
+    assert operator.call("policy", "check", file, "--offline").status == 0
+    policy_file(file, "another")
     call = operator.call("policy", "check", file)
     assert call.status == 1
-    assert "is for no opted-in Cluster: check its selector and the opt-in" in call.output
-    assert "Cluster team-a/workload gets no certificate: PolicyMissing" in call.complaint
-    assert operator.call("policy", "check", file, "--offline").status == 0
-    policy_file(file, clusterRef={"namespace": "team-a"}, mode="Enforce")
+    assert "other policies are also for" in call.output
+    assert "Cluster team-a/workload gets no certificate: PolicyConflict" in call.complaint
+    policy_file(file, "another", clusterRef={"namespace": "team-a"}, mode="Enforce")
     call = operator.call("policy", "check", file)
     assert (call.status, call.output) == (2, "")
     assert "mode" in call.complaint
-
-
-def test_policy_objects_are_not_used_by_explain_while_the_signer_has_a_file(
-    machines: Machines, operator: Operator, fleet: Fleet
-) -> None:
-    """`explain` said PolicyMissing for a request that was denied with EndorsementKeyBanned."""
-    node = machines.known()
-    offer = Script(node)
-    offer.waiting_for("EndorsementKeyNotRegistered")
-    with stored_policy(fleet, "for-later", {}):
-        check = operator.call("policy", "check", "-o", "json")
-        flags = ("--cluster", cluster_of(node.tenant))
-        explained = operator.call("explain", offer.offer, *flags)
-        doctor = operator.call("doctor", *flags, "-o", "json")
-    assert (check.status, check.items[0]["policy"]) == (0, "for-later")
-    assert {cluster_of(t) for t in fleet.tenants} <= set(check.items[0]["clusters"])
-    assert "warning: the signer has its policies in a file" in check.complaint
-    assert (explained.status, explained.output) == (1, "")
-    assert "the signer has its policies in a file" in explained.complaint
-    found = {i["object"]: i["result"] for i in doctor.items if i["check"] == "policies"}
-    assert found == {NAMESPACE: "ok", "for-later": "warning"}
-
-
-def test_learned_values_are_added_to_a_policy(
-    machines: Machines, operator: Operator, signer: Signer, tmp_path: Path
-) -> None:
-    fleet, nodes = operator.fleet, [machines.registered(), machines.registered()]
-    for node in nodes:
-        assert node.call().status == 0
-        audit_log.logged(signer, node, "issued")
-    # No policy names this Cluster, so that only this test uses it.
-    allowed = {"sha256": {str(index): ["ab" * 32] for index in range(8)}}
-    spec = {
-        "clusterRef": {"namespace": "none", "name": "none"},
-        "pcrs": {"mode": "Warn", "allowed": allowed},
-    }
-    flags = ("--cluster", cluster_of(nodes[0].tenant), "--add-to", "learning")
-    with stored_policy(fleet, "learning", spec):
-        for count, node in enumerate(nodes, 2):
-            call = operator.call("learn", "--log", signer.log, "--node", node.name, *flags)
-            assert call.status == 0, call
-            assert "and the policy is for none/none: it allows their values there too" in (
-                call.complaint
-            )
-            policy = tmp_path / "policy.yaml"
-            policy.write_text(call.output, encoding="utf-8")
-            fleet.management.kubectl("replace", "-f", str(policy))
-            stored = fleet.management.admin.get(f"{POLICIES}/learning")["spec"]
-            assert stored["clusterRef"] == spec["clusterRef"]
-            assert stored["pcrs"]["mode"] == "Warn"
-            assert all(
-                len(values) == count
-                for by_index in stored["pcrs"]["allowed"].values()
-                for values in by_index.values()
-            )
-        missing = operator.call("learn", "--log", signer.log, "--node", "none", *flags)
-        assert (missing.status, missing.output) == (1, "")
-        assert "the log has no certificate of node none" in missing.complaint
 
 
 def state_of(operator: Operator, cluster: str) -> str:

@@ -1,24 +1,23 @@
-"""Policies as objects of the management cluster, read by a running signer without a file."""
+"""Policies of the management cluster, read by a running signer."""
+
+from collections.abc import Iterator
 
 import pytest
-import yaml
 
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
-from tests.harness.management import NAMESPACE
 from tests.harness.process import wait_until
-from tests.harness.signer import Signer, of_cluster, opt_in
+from tests.harness.signer import Signer, of_cluster
 from tests.integration.operator_calls import Operator, call_operator, cluster_of
 from tests.integration.policies import stored_policy
 from tests.integration.scripted_node import Script
 
 
 @pytest.fixture(scope="module")
-def running(fleet: Fleet, object_signer: Signer) -> Signer:
-    """Run a signer whose policies are objects, for two Clusters that have opted in."""
-    for tenant in fleet.tenants:
-        opt_in(fleet, tenant)
-    return object_signer
+def running(signer: Signer) -> Iterator[Signer]:
+    """Run the signer without any policy, for two Clusters that have opted in."""
+    with signer.with_policies() as running:
+        yield running
 
 
 def logged(signer: Signer, event: str, **fields: object) -> bool:
@@ -180,32 +179,6 @@ def test_policy_for_a_cluster_that_does_not_exist_says_so(fleet: Fleet) -> None:
         assert message == "no Cluster team-a/wrkload exists: correct clusterRef"
 
 
-def test_signer_names_its_version_and_policies_at_the_start(running: Signer) -> None:
-    wait_until(
-        lambda: any("policies" in line for line in running.lines), what="the policies are logged"
-    )
+def test_signer_names_its_version_at_the_start(running: Signer) -> None:
     started = next(line for line in running.lines if line["event"] == "signer started")
-    assert started["policySource"] == "KubeletAttestationPolicies"
     assert started["version"]
-
-
-def test_changed_policy_file_is_in_force_without_a_restart(
-    fleet: Fleet, machines: Machines
-) -> None:
-    document = {
-        "apiVersion": "attestation.cluster.x-k8s.io/v1alpha1",
-        "kind": "KubeletAttestationPolicy",
-        "metadata": {"name": "changed"},
-        "spec": {},
-    }
-    with Signer(fleet, machines.directory / "file", namespace="nothing") as signer:
-        signer.wait_until_ready()
-        signer.write_policy(yaml.safe_dump({**document, "spec": {"nameReuse": "Never"}}))
-        wait_until(lambda: logged(signer, "policy file is invalid", alarm=True), what="the refusal")
-        assert not logged(signer, "policies in force", policies=["changed"])
-        wait_until(lambda: NAMESPACE in refused_policies(fleet), what="doctor finds the file")
-        signer.write_policy(yaml.safe_dump(document))
-        wait_until(
-            lambda: logged(signer, "policies in force", policies=["changed"]), what="the change"
-        )
-        wait_until(lambda: NAMESPACE not in refused_policies(fleet), what="doctor finds no file")

@@ -176,8 +176,8 @@ def test_replicas_write_one_status_of_the_policy(alone: Fleet, many: str, tmp_pa
     selector = {"clusterSelector": {"namespaces": [many]}}
     with (
         stored_policy(alone, f"of-{many}", selector) as policy,
-        Signer(alone, tmp_path / "first").use_policy_objects() as first,
-        Signer(alone, tmp_path / "second").use_policy_objects() as second,
+        Signer(alone, tmp_path / "first") as first,
+        Signer(alone, tmp_path / "second") as second,
     ):
         wait_until_shared(first, second)
         expected = {(many, f"c-{number}"): "KubeconfigRefused" for number in range(MANY)}
@@ -345,7 +345,6 @@ def test_lease_client_on_a_real_api_server(fleet: Fleet, request: pytest.Fixture
             holder="me",
             seconds=10,
             labels={LABEL: ""},
-            annotations={LABEL: f"{second}"},
             time=time,
             version=version,
         )
@@ -354,7 +353,6 @@ def test_lease_client_on_a_real_api_server(fleet: Fleet, request: pytest.Fixture
     created = renew(1, None)
     assert created is not None
     assert (created.name, created.holder, created.labels) == (name, "me", {LABEL: ""})
-    assert created.annotations == {LABEL: "1"}
     assert client.all(LABEL) == (created,)
     assert renew(2, None) is None, "it exists"
     renewed = renew(2, created.resource_version)

@@ -18,7 +18,7 @@ from tests.harness import clocks, objects
 from tests.harness.api_relay import relay
 from tests.harness.client import ApiError, Client, documents
 from tests.harness.fleet import WorkloadTenant
-from tests.harness.management import ACCOUNT, NAMESPACE, ManagementCluster
+from tests.harness.management import ACCOUNT, NAMESPACE, POLICIES, ManagementCluster
 from tests.harness.node import Node
 from tests.harness.objects import Machine
 from tests.harness.process import wait_until
@@ -31,7 +31,6 @@ from tests.integration.credentials import client_of
 from tests.integration.kubelet_nodes import NODES, body_of, labels_of
 from tests.integration.moves import Site
 from tests.integration.operator_calls import call_operator
-from tests.integration.policies import POLICIES
 from tests.integration.scripted_node import Script
 
 pytestmark = pytest.mark.timeout(600)
@@ -286,7 +285,7 @@ def delete_expired_offers(node: Node, site: Site, directory: Path) -> None:
     offers = [csr["metadata"]["name"] for csr in csrs.offers(node)]
     with relay(site.management, directory / "relay") as management:
         through = site.management.signer_kubeconfig().replace(site.management.url, management.url)
-        signer = Signer(site, directory / "ahead", kubeconfig=through).use_policy_objects()
+        signer = Signer(site, directory / "ahead", kubeconfig=through)
         signer.environment = os.environ | clocks.shifted(ahead)
         with signer:
             wait_until(lambda: "Served" in signer.states().values(), what="a round of maintenance")
@@ -312,7 +311,7 @@ def test_signer_uses_the_permissions_of_the_packaging_and_no_others(
     workload.allow_automatic_approval()
     workload.admin.create(NODES, {"metadata": {"name": "older"}})
     site = Site(management)
-    with Signer(site, tmp_path / "now").use_policy_objects().create_default_policy():
+    with Signer(site, tmp_path / "now").create_default_policy():
         wait_until(
             lambda: has_condition(management),
             what="the bindings stay for the older Node",
@@ -324,7 +323,7 @@ def test_signer_uses_the_permissions_of_the_packaging_and_no_others(
         )
         join_and_renew(management, node)
         end_certificates(management, node)
-    clean_up(management, Signer(site, tmp_path / "later").use_policy_objects().use_secure_metrics())
+    clean_up(management, Signer(site, tmp_path / "later").use_secure_metrics())
     delete_expired_offers(node, site, tmp_path)
     for cluster, user, file in (
         (management, ACCOUNT_USER, "management-rbac.yaml"),
@@ -395,7 +394,7 @@ def test_optional_files_grant_what_is_used_and_no_more(
         nodeLabels="Enabled",
         bootstrapGroups=["system:bootstrappers", ENTRY_GROUP],
     )
-    with Signer(Site(management), tmp_path / "signer").use_policy_objects() as signer:
+    with Signer(Site(management), tmp_path / "signer") as signer:
         signer.wait_until_ready()
         wait_until(lambda: is_policy_in_force(management), what="the policy is in force")
         join_with_entry_credential(management, node)

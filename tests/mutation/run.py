@@ -20,7 +20,7 @@ from types import CodeType, FrameType, FunctionType
 from typing import Any, Final
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from tests.mutation.changes import Mutant
 
@@ -32,6 +32,7 @@ settings.register_profile(
     derandomize=True,
     max_examples=25,
     phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=[HealthCheck.too_slow],
 )
 _ARGUMENTS: Final = (
     *("-p", "no:cacheprovider", "--hypothesis-profile=mutation", "--timeout=60"),

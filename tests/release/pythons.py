@@ -13,9 +13,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+from builders.systems import command_in, overlay, package_index
+from builders.version import PROJECT
 from tests.controlplane.progress import say
-from tests.harness.chroot import command_in
-from tests.harness.debian_root import PROJECT, debian_root, overlay, package_index
+from tests.harness.debian_root import debian_root
 from tests.harness.wire import output
 
 SOURCE: Final = "/srv/source"

@@ -9,12 +9,12 @@ from typing import Final
 
 import pytest
 
-from tests.harness.chroot import command_in
-from tests.harness.debian_root import PROJECT, SUITES, debian_root, overlay, package_index
+from builders.systems import command_in, overlay, package_index
+from builders.version import PROJECT, project_version
+from tests.harness.debian_root import SUITES, debian_root
 from tests.harness.wire import output
-from tests.release.changelog import project_version
 
-VERSION: Final = project_version(PROJECT)
+VERSION: Final = project_version()
 INSTALL: Final = """
 python3 -m venv /srv/fresh
 pip="/srv/fresh/bin/pip install --quiet"

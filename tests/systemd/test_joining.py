@@ -71,7 +71,7 @@ def test_node_joins_before_its_kubelet_starts(tpm_machine: SystemdMachine) -> No
     assert tpm_machine.show("kubelet", "NRestarts") == "0"
     assert units.PROGRAM.rpartition("/")[2] in tpm_machine.run("cat", units.KUBECONFIG)
     assert "-----BEGIN CERTIFICATE-----" in tpm_machine.run("cat", CREDENTIAL)
-    for service in (units.RENEW, units.SERVING):
+    for service in (units.SERVING,):
         tpm_machine.run("systemctl", "start", service)
     assert tpm_machine.state() == "running"
 
@@ -107,3 +107,42 @@ def install_documented_units(machine: SystemdMachine) -> None:
         r"^# (/etc/\S+)\n(.*?)(?=^# /etc|\Z)", block, re.MULTILINE | re.DOTALL
     ):
         machine.write(path, text)
+
+
+BOOTSTRAPS = f"""#!/bin/sh
+# Writes a kubeconfig as the kubelet does after its own bootstrap, where its flags ask for one.
+echo "$@" >{units.ARGUMENTS}
+case "$*" in
+*--bootstrap-kubeconfig=*) test -e {units.KUBECONFIG} || sed 's/token:.*/client-certificate: x/' \
+  {units.BOOTSTRAP_KUBECONFIG} >{units.KUBECONFIG} ;;
+esac
+test -e {units.KUBECONFIG} || exit 1
+exec sleep infinity
+"""
+
+
+def test_node_leaves_and_joins_again(tpm_machine: SystemdMachine, node: Node) -> None:
+    """A removed drop-in came back with the next upgrade of the package."""
+    tpm_machine.write("/usr/bin/kubelet", BOOTSTRAPS, mode=0o755)
+    tpm_machine.boot()
+    tpm_machine.run("systemctl", "start", "kubelet")
+    require_flag(tpm_machine, present=False)
+    left = tpm_machine.call(units.PROGRAM, "leave")
+    assert left.returncode == 0, left.stderr
+    assert "client-certificate: x" in tpm_machine.run("cat", units.KUBECONFIG)
+    require_flag(tpm_machine, present=True)
+    joined = tpm_machine.call(units.PROGRAM, "join", "--replace", *units.join_flags(node).split())
+    assert joined.returncode == 0, joined.stderr
+    tpm_machine.run("systemctl", "restart", "kubelet")
+    require_flag(tpm_machine, present=False)
+    assert units.PROGRAM.rpartition("/")[2] in tpm_machine.run("cat", units.KUBECONFIG)
+
+
+def require_flag(machine: SystemdMachine, *, present: bool) -> None:
+    """Wait for a kubelet whose flags let it request its own certificate, or do not."""
+
+    def has_flags() -> bool:
+        flags = machine.call("cat", units.ARGUMENTS).stdout
+        return bool(flags) and ("--bootstrap-kubeconfig" in flags) == present
+
+    wait_until(has_flags, what=f"the kubelet starts, with --bootstrap-kubeconfig: {present}")

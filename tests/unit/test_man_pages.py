@@ -17,7 +17,7 @@ from signer.settings import arguments as signer_arguments
 PACKAGING = Path(__file__).parents[2] / "packaging"
 NODE = PACKAGING / "node/man/kubelet-authenticator-tpm.1"
 SIGNER = PACKAGING / "signer/man/node-attestation-signer.8"
-INSECURE = PACKAGING / "signer/man/node-attestation-insecure-signer.8"
+INSECURE = PACKAGING / "signer/insecure/node-attestation-insecure-signer.8"
 OPERATOR = PACKAGING / "signer/man/kubectl-attestation.1"
 FLAG = re.compile(r"(?<=Fl )-?(-?[A-Za-z][a-z-]*)")
 SETTING = re.compile(r"^\.It Fl -([a-z-]+) Ar (\S+) Pq Va (\w+)$", re.MULTILINE)

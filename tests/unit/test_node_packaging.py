@@ -115,21 +115,6 @@ def test_commands_of_units_are_the_installed_programs(unit: Path) -> None:
         assert parsed.problems == ()
 
 
-def test_examples_of_arguments_are_valid() -> None:
-    text = (NODE / "default/kubelet-authenticator-tpm").read_text(encoding="utf-8")
-    examples = dict(re.findall(r'^#(KUBELET_AUTHENTICATOR_\w+)="(.*)"$', text, re.MULTILINE))
-    used = {
-        name: words.group(1)
-        for unit in [*SERVICES, *DROP_INS]
-        for command in [*values(unit, "ExecStart"), *values(unit, "ExecStartPre")]
-        for name in re.findall(r"\$(\w+)", command)
-        if (words := re.search(r"-tpm (\w+)", command)) is not None
-    }
-    assert set(examples) == set(used)
-    for name, command in used.items():
-        assert command_line.parse_arguments([command, *shlex.split(examples[name])]).problems == ()
-
-
 def test_paths_are_those_of_the_program() -> None:
     for service in SERVICES:
         assert values(service, "StateDirectory") == [Path(DEFAULT_STATE_DIR).name]

@@ -40,7 +40,7 @@ def use_manifests(fleet: Fleet, packaging: Path) -> None:
 
 def signer(fleet: Fleet, directory: Path, program: Path) -> Signer:
     """Return a signer that reads its policies from objects, and creates the first one."""
-    made = Signer(fleet, directory).use_policy_objects().create_default_policy()
+    made = Signer(fleet, directory).create_default_policy()
     made.program = program
     return made
 

@@ -12,6 +12,8 @@ if ! /usr/bin/python3 -ISB -c "import sys; sys.path.insert(0, '$lib'); import _c
 elif ! /usr/bin/python3 -IS -m compileall -q -f --invalidation-mode unchecked-hash $lib; then
   echo "node-attestation-authenticator: the modules cannot be compiled; the program works, but starts more slowly" >&2
 fi
+# A power cut would leave truncated bytecode, of which the package manager knows nothing.
+sync --file-system $lib
 if [ -d /run/systemd/system ]; then
   systemctl daemon-reload
 fi

@@ -6,15 +6,11 @@ case $1 in
   *) exit 0 ;;
 esac
 name=kubelet-authenticator-tpm
-timers="$name-renew.timer $name-serving.timer"
-if [ -d /run/systemd/system ]; then
-  systemctl disable --quiet --now $timers
-elif command -v systemctl >/dev/null; then
-  # In an image build no systemd runs that could stop them.
-  systemctl disable --quiet $timers
+if [ -z "${KUBELET_AUTHENTICATOR_REMOVE:-}" ] && grep -qs $name /etc/kubernetes/kubelet.conf; then
+  echo "node-attestation-authenticator: /etc/kubernetes/kubelet.conf runs this program: run \"$name leave\" first." \
+    "To remove it all the same, set the variable KUBELET_AUTHENTICATOR_REMOVE=1" >&2
+  exit 1
 fi
-find /usr/lib/kubelet-authenticator-tpm -name __pycache__ -prune -exec rm -rf {} +
-if grep -qs kubelet-authenticator-tpm /etc/kubernetes/kubelet.conf; then
-  echo "node-attestation-authenticator: /etc/kubernetes/kubelet.conf runs the removed program;" \
-    "the kubelet of this node needs another credential" >&2
+if [ -d /run/systemd/system ]; then
+  systemctl stop $name-serving.timer
 fi

@@ -97,7 +97,6 @@ gzip --best --no-name "$share/man/man1/kubelet-authenticator-tpm.1"
 install -D -m 644 --target-directory "$share/bash-completion/completions" $node/completion/kubelet-authenticator-tpm
 install -D -m 644 $node/kubelet.conf "$share/doc/node-attestation-authenticator/examples/kubelet.conf"
 install -D -m 644 --target-directory "$share/doc/node-attestation-authenticator/examples" $node/kubelet.conf.d/*
-install -D -m 644 --target-directory "$directory/etc/default" $node/default/kubelet-authenticator-tpm
 
 install -D -m 644 --target-directory "$directory/debian" $node/package/copyright
 install -m 644 LICENSE "$directory"

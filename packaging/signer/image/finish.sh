@@ -9,11 +9,11 @@ epoch=${SOURCE_DATE_EPOCH:-0}
 modules=$(echo "$root"/usr/local/lib/python3.*/dist-packages)
 standard=$(echo "$root"/usr/lib/python3.*)
 
-# The program of the nodes and the commands of operators are in the same Python package.
-rm -rf "$modules/authenticator" "$modules/signer/operator_cli" "$root"/usr/local/bin/kubelet-authenticator-tpm*
+# The program of the nodes, the commands of operators and the insecure signer are in the same wheel.
+rm -rf "$modules/authenticator" "$modules/signer/operator_cli" "$modules/signer/insecure"
 # Scripts of base-files need a shell.
 find "$root/usr/bin" "$root/usr/sbin" "$root/usr/local/bin" ! -type d ! -name 'python3*' \
-  ! -name node-attestation-signer ! -name node-attestation-insecure-signer -delete
+  ! -name node-attestation-signer -delete
 rm -rf "$root/usr/share/man" "$root/usr/share/info" "$root/usr/share/lintian" "$root/usr/share/base-files" \
   "$root/usr/share/bug" "$root/usr/share/binfmts" "$root/etc/profile.d" "$root/etc/update-motd.d"
 # The directory of a package may be a link to the one of another package.

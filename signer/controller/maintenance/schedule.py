@@ -29,7 +29,8 @@ class _Schedule:
     ended_at: float = -math.inf
     pause: float = 0.0
     rest: float = 0.0
-    """The part of the pause that no request shortens: the tenant is above its share of CPU time."""
+    """Seconds that pass even if a round is requested, because the tenant has used up its share of
+    CPU time."""
     full_at: float = -math.inf
     """When the last full round succeeded."""
 

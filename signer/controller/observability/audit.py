@@ -128,7 +128,7 @@ def _fields(context: AuditContext) -> dict[str, Any]:
 
 
 def _measured(boot: MeasuredBoot) -> dict[str, Any]:
-    """Return the measured boot under the keys of a policy, so that `learn` can copy them."""
+    """Return the measured boot under the keys of a policy."""
     digests = {
         "platformKeys": boot.platform_keys,
         "signatureDatabases": boot.signature_databases,

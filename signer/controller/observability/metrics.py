@@ -6,7 +6,7 @@ clusters that get a label of their own is limited.
 """
 
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from heapq import nlargest
 from threading import Lock
@@ -23,11 +23,13 @@ from prometheus_client.registry import Collector
 
 from signer.controller.observability.node_metrics import collect_nodes
 from signer.controller.observability.trust_metrics import collect_trust_anchors
+from signer.controller.policies.object_reader import PolicyState
 from signer.controller.queue.workqueue import QueueState
 from signer.controller.reports.cluster_state import ClusterReport, in_order
 from signer.controller.reports.derived_conditions import CountsByCluster
 from signer.fairness.memory_budget import MemoryBudget
 from signer.fairness.turns import in_turn
+from signer.inventory.custom_resources.policy_object import PolicyObject
 from signer.kinds.cluster import ClusterKey
 from signer.settings.trust_bundles import TrustBundleFiles
 
@@ -92,7 +94,7 @@ def build_registry(  # noqa: PLR0913 - the sources of all metrics
     *,
     version: str = "",
     ready: Callable[[], bool] = bool,
-    policies: Callable[[], Mapping[tuple[str, str], bool]] = dict,
+    policies: Callable[[], Sequence[tuple[PolicyObject, PolicyState]]] = tuple,
     nodes: Callable[[], CountsByCluster] = dict,
     replicas: Callable[[], int] = int,
     clock_skew: Callable[[], float] = float,
@@ -244,15 +246,15 @@ def collect_clusters(reports: Callable[[], Iterable[ClusterReport]]) -> Iterator
     yield from (served, reachable, expiry)
 
 
-def _policies(validity: Callable[[], Mapping[tuple[str, str], bool]]) -> Iterator[Metric]:
+def _policies(states: Callable[[], Sequence[tuple[PolicyObject, PolicyState]]]) -> Iterator[Metric]:
     """Yield whether the policies that were read last are in force."""
     valid = GaugeMetricFamily(
         f"{_PREFIX}_policy_valid",
-        "1 if the present content of the policy file or policy object is valid.",
-        labels=("source", "policy"),
+        "1 if the present content of the policy object is valid.",
+        labels=("policy",),
     )
-    for labels, is_valid in sorted(validity().items()):
-        valid.add_metric(labels, is_valid)
+    for policy, state in states():
+        valid.add_metric((policy.name,), not state.problems)
     yield valid
 
 

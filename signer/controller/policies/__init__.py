@@ -1,4 +1,4 @@
-"""The policies that are in effect, read from a file or from objects.
+"""The policies that are in effect.
 
 This room decides which policy a Cluster has. It never writes an object.
 """

@@ -1,7 +1,4 @@
-"""The policies in force, with their trust anchors; both are replaced together, in one assignment.
-
-They come from a file (`PolicyFile`) or from the management cluster (`PolicyObjects`).
-"""
+"""The policies in force with their trust anchors: both are replaced in one assignment."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -92,7 +89,6 @@ def _log(policies: PolicySet) -> None:
         _logger.info("policies in force", extra={"fields": fields})
         return
     fields["message"] = (
-        "no Cluster is served: create a KubeletAttestationPolicy (its CRD must be installed), or"
-        " name a policy file with --policy"
+        "no Cluster is served: create a KubeletAttestationPolicy (its CRD must be installed)"
     )
     _logger.warning("no policy in force", extra={"fields": {**fields, "alarm": True}})

@@ -112,7 +112,7 @@ class CsrState:
         self.reports.note_alarm(machine, alarm)
 
     def requeue_on_change(self) -> Result:
-        """Return the result for a CSR that waits for a change of what it names."""
+        """Let the queue try this CSR again when an object changes that it names."""
         names = {self.audit.node_name, self.audit.provider_id} | self._key_names
         return Result(requeue=Requeue.ON_CHANGE, topics=frozenset(filter(None, names)))
 

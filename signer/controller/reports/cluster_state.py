@@ -23,7 +23,6 @@ from signer.errors import (
 from signer.fairness.turns import in_turn
 from signer.inventory.cluster_api.cluster import CLIENT_SIGNER_ANNOTATION, ClusterObject
 from signer.inventory.custom_resources.policy_object import SERVED
-from signer.inventory.replica_records.replica_leases import encode_states
 from signer.inventory.unreadable_kinds import CLUSTER_MESSAGE
 from signer.kinds.cluster import ClusterKey
 from signer.kube.unreadable import UnreadableObject
@@ -36,7 +35,6 @@ TRANSIENT: Final = frozenset({CONNECTING.reason})
 """States that are reported only if they last."""
 _EXPIRY_NOTICE: Final = timedelta(days=30)
 """As the alert NodeAttestationKubeconfigExpires of the chart."""
-_MAX_LEASE_MESSAGE: Final = 256
 _OPT_IN: Final = f"{CLIENT_SIGNER_ANNOTATION}: {CLIENT_SIGNER}"
 
 
@@ -66,12 +64,6 @@ class ClusterReport:
         """Return the report as the status of a policy lists it."""
         entry = {"namespace": self.key.namespace, "name": self.key.name, "state": self.state}
         return entry | ({"message": self.message[:max_message]} if self.message else {})
-
-
-def encode_reports(own: Sequence[ClusterReport]) -> str:
-    """Return what the Lease of a replica says of its Clusters."""
-    listed = [report for report in own if report.message or not report.served]
-    return encode_states([r.entry(_MAX_LEASE_MESSAGE) for r in in_order(listed)], len(own))
 
 
 def in_order(reports: Iterable[ClusterReport]) -> list[ClusterReport]:

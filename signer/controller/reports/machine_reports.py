@@ -30,15 +30,15 @@ _MIN_INTERVAL: Final = 30.0
 """Seconds between two writes to one Machine, unless its node attests or is banned."""
 ATTESTED_MESSAGE: Final = "the TPM of the machine attested, and its node has a certificate"
 _MAX_DUE: Final = 1000
-"""Conditions of one namespace that wait to be written, and as many that are not proved; above it,
-new ones are dropped."""
+"""Limit for each namespace, once for proved and once for unproved conditions that wait to be
+written; above it, new ones are dropped."""
 _MAX_WRITTEN: Final = 20_000
 """Machines of which the last condition is remembered. The one that was written longest ago is
 forgotten first. Its next condition costs a read of the Machine, whose condition then decides."""
 
 
 _Key = tuple[str, bool]
-"""UID of a Machine, and whether this is about its alarms: they do not replace its condition."""
+"""UID of a Machine, and whether only an Event is due. An Event never replaces a condition."""
 
 
 class MachineReports:

@@ -5,10 +5,9 @@ from datetime import datetime
 from typing import Final
 
 from common.printed_command import printed_command
-from signer.errors import PolicyInvalid
+from signer.errors import PolicyMissing
 from signer.inventory.cluster_api.cluster import ClusterObject
 from signer.inventory.custom_resources.policy_object import SERVED, PolicyObject
-from signer.inventory.replica_records.replica_leases import PolicySource
 from signer.operator_cli.checks.findings import DoctorCheck, Finding, FindingResult
 from signer.operator_cli.management.signer_state import NO_REPLICA, SignerState, read_signer_state
 from signer.operator_cli.management.snapshot import Snapshot
@@ -66,23 +65,12 @@ def check_signer(state: SignerState, snapshot: Snapshot | None, now: datetime) -
 
 
 def check_policies(state: SignerState) -> Iterator[Finding]:
-    """Yield where the policies are, and those that the signer has refused or does not read."""
-    check = DoctorCheck("policies", state.namespace)
-    if PolicySource.INVALID_FILE in state.sources:
-        yield check.problem(
-            f"{PolicyInvalid.reason}: the policy file of the signer is invalid. The policies of"
-            " its last valid content stay in force until the signer ends",
-            "kubectl attestation policy check FILE, see docs/runbooks/policy-invalid.md",
+    """Yield the policies that the signer has refused or not read yet, or that there is none."""
+    if not state.policies and not state.problem:
+        yield DoctorCheck("policies", state.namespace).problem(
+            f"{PolicyMissing.reason}: no Cluster is served: there is no KubeletAttestationPolicy",
+            "create one: docs/policies.md, The first policy",
         )
-    elif PolicySource.FILE in state.sources:
-        yield check.ok("they are in a file")
-    if state.reads_only_files:
-        for policy in state.policies:
-            yield DoctorCheck("policies", policy.name).warning(
-                "the signer has its policies in a file, so this object has no effect",
-                "delete it, or start the signer without --policy",
-            )
-        return
     for policy in state.policies:
         yield _check_policy(policy)
 

@@ -13,7 +13,6 @@ from typing import Any, Final
 from signer.inventory.replica_records.replica_leases import (
     NAMESPACE_LABEL,
     SETTINGS_LABEL,
-    SOURCE_LABEL,
 )
 
 Check = Callable[[object], bool]
@@ -178,7 +177,6 @@ LEASE: Final[Fields] = {
         "labels": {
             SETTINGS_LABEL: NAME,
             NAMESPACE_LABEL: NAME,
-            SOURCE_LABEL: WORD,
         },
     },
     "spec": {"holderIdentity": NAME, "leaseDurationSeconds": is_number, "renewTime": TIME},

@@ -67,7 +67,7 @@ def _check_clusters(session: Session, snapshot: Snapshot, signer: SignerState) -
         return [*read_workload_findings(client, cluster, attested), expiry]
 
     by_cluster = {c.key: r for c, r in for_each_workload(session, snapshot.opted_in(), read)}
-    policies = PolicySet(accepted=()) if signer.reads_only_files else _policies(session)
+    policies = _policies(session)
     for cluster in snapshot.clusters:
         key = cluster.key
         yield check_opt_in(cluster, snapshot.signers[key], snapshot.annotations[key])

@@ -20,6 +20,7 @@ from signer.kinds.cluster import ClusterKey
 from signer.kinds.csr import Csr
 from signer.kinds.decode import read_as
 from signer.kinds.endorsement_key import ENDORSEMENT_KEYS
+from signer.kinds.policy import POLICIES
 from signer.kinds.resources import (
     CLUSTER,
     CLUSTER_ROLE_BINDINGS,
@@ -38,7 +39,6 @@ from signer.operator_cli.errors import Rejected, ServerUnavailable
 from signer.operator_cli.management.api import ManagementApi
 from signer.operator_cli.management.snapshot import find_referenced
 from signer.operator_cli.output import printable
-from signer.operator_cli.policies import load_for_cluster, read_policy_file, require_policy_objects
 from signer.operator_cli.session import Session
 from signer.operator_cli.workloads.workload_reader import (
     Body,
@@ -62,18 +62,10 @@ def run(session: Session) -> int:
         csr, workload = _read_workload(session.api, cluster, arguments.csr)
         bodies = [*_management_bodies(session.api, cluster.key), *workload]
         keys = _challenge_keys(session) if arguments.challenge_keys else None
-        if arguments.policy is None:
-            require_policy_objects(session)
-            policies, anchors = load_for_cluster(session.api, cluster)
-        else:
-            file = read_policy_file(arguments.policy)
-            policies, anchors = file.policies, file.anchors
     try:
         report, status = explain_requests(
             [csr],
             OfflineObjects(bodies),
-            policies=policies,
-            anchors=anchors,
             cluster=cluster.key,
             challenge_keys=keys,
             now=session.now,
@@ -111,7 +103,8 @@ def _workload_bodies(client: ApiClient) -> Iterator[Body]:
 
 
 def _management_bodies(api: ManagementApi, cluster: ClusterKey) -> Iterator[Body]:
-    """Yield the Cluster API objects of the namespace, what they refer to, and all claims."""
+    """Yield the Cluster API objects of the namespace, what they refer to, policies and claims."""
+    yield from api.list_objects(POLICIES.collection_path())
     yield from api.list_objects(ENDORSEMENT_KEYS.collection_path())
     # A key's holder may be a node of another Cluster. What cannot be read there is not this one's.
     left_out: list[Unreadable] = []

@@ -1,15 +1,23 @@
-"""`policy check`: reads policies as the signer does, and compares them with the Clusters."""
+"""`policy check`: reads policies as the signer does, and compares them with the Clusters.
+
+The policies of a FILE are laid over the objects by their names, as `kubectl diff` does: what is
+shown is what would be in force after `kubectl apply`.
+"""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
 
 from common.errors import AttestationError
 from signer.inventory.cluster_api.cluster import ClusterObject
 from signer.kinds.cluster import ClusterKey
 from signer.operator_cli.errors import EXIT_NEGATIVE, EXIT_OK, InputInvalid
+from signer.operator_cli.keys.key_input import read_text
 from signer.operator_cli.output import Column, Document, field
-from signer.operator_cli.policies import read_policy_file, read_policy_objects, warn_if_unread
+from signer.operator_cli.policies import read_policy_objects
 from signer.operator_cli.session import Session
+from signer.policy.load import PolicyFileInvalid, load_policies
 from signer.policy.policy import Policy, PolicySet, RefusedPolicy
 
 _COLUMNS = (
@@ -18,6 +26,8 @@ _COLUMNS = (
     Column("CLUSTERS", field("clusters"), below=True),
     Column("PROBLEM", field("problem"), below=True),
 )
+_MAX_FILE: Final = 4 << 20
+"""Bytes of a file: an object has 1.5 MiB at most, and a file may have several."""
 
 
 def run(session: Session) -> int:
@@ -44,13 +54,21 @@ def run(session: Session) -> int:
 
 
 def _read(session: Session) -> PolicySet:
-    file = session.arguments.file
-    if file is not None:
-        return read_policy_file(file).policies
-    if session.arguments.offline:
+    """Return the policies of the file, if there is one, and the objects with other names."""
+    file, is_offline = session.arguments.file, session.arguments.offline
+    if file is None and is_offline:
         raise InputInvalid("--offline needs a FILE")
-    warn_if_unread(session)
-    return read_policy_objects(session.api)
+    given = () if file is None else _read_file(file)
+    stored = PolicySet(accepted=()) if is_offline else read_policy_objects(session.api)
+    names = {policy.name for policy in given}
+    return PolicySet.of((*given, *(p for p in stored.every if p.name not in names)))
+
+
+def _read_file(path: Path) -> tuple[Policy, ...]:
+    try:
+        return load_policies(read_text(path, _MAX_FILE)).accepted
+    except PolicyFileInvalid as error:
+        raise InputInvalid("\n".join(f"{path}: {each}" for each in error.problems)) from error
 
 
 def _choose(session: Session, policies: PolicySet, cluster: ClusterObject) -> Policy | None:

@@ -1,10 +1,10 @@
 """Whether a signer runs, and which Clusters it says that it serves.
 
 The facts are the Leases of the replicas, in the signer's own namespace, and the status of the
-KubeletAttestationPolicies; with a policy file, the Leases say both. No tenant can write either. A
-replica renews its Lease every two seconds, and deletes it when it ends or cannot serve. The clocks
-of the operator's machine and of the signer may differ: a Lease whose time is not within the last
-seconds counts when it changes.
+KubeletAttestationPolicies. No tenant can write either. A replica renews its Lease every two
+seconds, and deletes it when it ends or cannot serve. The clocks of the operator's machine and of
+the signer may differ: a Lease with an old time counts as live if it changes while the command
+watches.
 """
 
 import time
@@ -20,12 +20,7 @@ from signer.inventory.replica_records.replica_leases import (
     LEASE_SECONDS,
     NAMESPACE_LABEL,
     SETTINGS_LABEL,
-    SOURCE_LABEL,
-    STATES_ANNOTATION,
-    PolicySource,
-    decode_states,
 )
-from signer.kinds.cluster import ClusterKey
 from signer.kinds.policy import POLICIES
 from signer.kinds.resources import LEASES
 from signer.kube.leases import Lease, read_lease
@@ -58,17 +53,6 @@ class SignerState:
         """Return the latest renewal of any Lease, by the clock of its replica."""
         return max(filter(None, map(_renewed, self.leases)), default=None)
 
-    @property
-    def sources(self) -> frozenset[PolicySource]:
-        """Return where the replicas that run have their policies; empty if none says it."""
-        written = {e.labels.get(SOURCE_LABEL) for e in self.leases if e.name in self.live}
-        return frozenset(source for source in PolicySource if source.value in written)
-
-    @property
-    def reads_only_files(self) -> bool:
-        """Return whether replicas run, and none of them reads policy objects."""
-        return bool(self.sources) and PolicySource.OBJECTS not in self.sources
-
     def has_replica(self, namespace: str = "") -> bool:
         """Return whether a replica runs that serves the Clusters of a namespace, or any at all."""
         watched = {e.labels.get(NAMESPACE_LABEL, "") for e in self.leases if e.name in self.live}
@@ -83,9 +67,7 @@ class SignerState:
             return {}
         if not self.has_replica(cluster.key.namespace):
             return {"state": NO_REPLICA, "message": "no replica of the signer runs"}
-        if self.reads_only_files:
-            return self._state_in_leases(cluster.key)
-        if not (any(policy.status for policy in self.policies) or self.sources):
+        if self.policies and not any(policy.status for policy in self.policies):
             return {}
         every = PolicySet.of(policy.policy for policy in self.policies)
         names = {p.name for p in every.selecting(cluster.key, cluster.labels)}
@@ -97,20 +79,6 @@ class SignerState:
             }
         [policy] = [p for p in self.policies if p.name in names]
         return StoredStates(policy.status).get(cluster.key)
-
-    def _state_in_leases(self, key: ClusterKey) -> Mapping[str, str]:
-        """Return what the replicas that run say of a Cluster; one of them serves it."""
-        said = [
-            StoredStates(decode_states(lease.annotations.get(STATES_ANNOTATION, "")))
-            for lease in self.leases
-            if lease.name in self.live
-        ]
-        for states in said:
-            if key in states.entries:
-                return states.entries[key]
-        if any(states.leaves_out for states in said):
-            return {}
-        return next(filter(None, (states.get(key) for states in said)), {})
 
 
 def read_signer_state(api: ManagementApi, namespace: str, now: datetime) -> SignerState:

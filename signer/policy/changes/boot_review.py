@@ -1,21 +1,27 @@
 """Compares what nodes measured with a policy: values that it does not allow, or that no node has.
 
-An operator reviews the groups, and adds or removes the values of one. A value belongs to one list
-of the policy: that of a PCR, in `allowed` of the policy or of a variant, or one of `eventLog`.
+An operator reviews the groups, and adds or removes the values of one.
 """
 
-import copy
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from common.formats.strict_json import format_time
 from signer.kinds.attested_node import MeasuredValues
 from signer.kinds.cluster import ClusterKey
-from signer.policy.policy import EVENT_LOG_LISTS, Policy
+from signer.policy.changes.edits import (
+    ReviewedPolicy,
+    Spec,
+    Value,
+    listed_digests,
+    set_end,
+    with_values,
+    without_values,
+)
+from signer.policy.policy import EVENT_LOG_LISTS, MACHINE_PCR, MACHINE_PCR_BANK, PcrMode
 
 _USES: Final = {
     0: "firmware",
@@ -37,16 +43,6 @@ _DIGESTS: Final[Mapping[str, Callable[[MeasuredValues], Sequence[str]]]] = {
 }
 
 
-class Value(NamedTuple):
-    """A digest, and the list for it: the bank and number of a PCR, or a rule of `eventLog`."""
-
-    where: tuple[str, ...]
-    digest: str
-
-    def __str__(self) -> str:
-        return f"{':'.join(self.where)} {self.digest}"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeBoot:
     """A node, with what it measured."""
@@ -59,59 +55,13 @@ class NodeBoot:
     refused: MeasuredValues | None
     """What the signer refused since then."""
 
+    def __str__(self) -> str:
+        return f"{self.cluster}/{self.name}"
+
     @property
     def present(self) -> MeasuredValues | None:
         """Return what it measured last."""
         return self.refused or self.attested
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewedPolicy:
-    """A valid policy, and its `spec`."""
-
-    policy: Policy
-    spec: Mapping[str, Any]
-
-    def variant_of(self, node: NodeBoot) -> int | None:
-        """Return the variant whose values count for a node, `None` for those of the policy."""
-        for place, variant in enumerate(self.policy.pcrs.variants):
-            if variant.match_labels.items() <= node.machine_labels.items():
-                return place
-        return None
-
-    def group(
-        self, variant: int | None, values: tuple[Value, ...], nodes: Iterable[NodeBoot] = ()
-    ) -> "Group":
-        """Return the group of these values."""
-        labels = {} if variant is None else self.policy.pcrs.variants[variant].match_labels
-        return Group(
-            policy=self.policy.name,
-            variant=variant,
-            machine_labels=labels,
-            values=values,
-            nodes=tuple(nodes),
-        )
-
-    def lists(self, variant: int | None) -> Mapping[tuple[str, ...], frozenset[str]]:
-        """Return the lists that count for the nodes of a variant."""
-        pcrs = self.spec.get("pcrs") or {}
-        part = pcrs if variant is None else pcrs["variants"][variant]
-        event_log = self.spec.get("eventLog") or {}
-        lists = {
-            (bank, index): digests
-            for bank, by_index in (part.get("allowed") or {}).items()
-            for index, digests in by_index.items()
-        } | {(name,): event_log[name] for name in EVENT_LOG_LISTS if event_log.get(name)}
-        return {where: frozenset(map(str.lower, digests)) for where, digests in lists.items()}
-
-    def ended(self, now: datetime) -> frozenset[str]:
-        """Return the values of PCRs that count no more."""
-        ends = self.policy.pcrs.until.items()
-        return frozenset(digest.hex() for digest, end in ends if end <= now)
-
-    def allows_elsewhere(self, group: "Group", now: datetime) -> bool:
-        """Return whether a list has a PCR value of a group, of another PCR or other Machines."""
-        return not listed_digests(self.spec).isdisjoint(_pcr_digests(group) - self.ended(now))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,25 +84,51 @@ class Group:
         return hashlib.sha256(content.encode()).hexdigest()
 
 
+def find_recorded(reviewed: ReviewedPolicy, nodes: Iterable[NodeBoot]) -> list[Group]:
+    """Return what the nodes of a policy with mode Record attested with, the largest group first.
+
+    These values would be the first ones of all lists, also of those that `eventLog` has not. A node
+    that has not quoted all selected PCRs is left out.
+    """
+    if reviewed.policy.pcrs.mode is not PcrMode.RECORD:
+        return []
+    needed, lists = _needed(reviewed), reviewed.lists(None)
+
+    def is_new(value: Value) -> bool:
+        if value.is_of_pcr:
+            return value.where in needed
+        has_rules = reviewed.policy.event_log is not None
+        return has_rules and value.digest not in lists.get(value.where, ())
+
+    return _group(
+        reviewed,
+        (
+            (node, None, tuple(filter(is_new, _values_of(node.attested))))
+            for node in nodes
+            if node.attested is not None and not missing_pcrs(reviewed, node.attested)
+        ),
+    )
+
+
+def missing_pcrs(reviewed: ReviewedPolicy, measured: MeasuredValues | None) -> Sequence[str]:
+    """Return the PCRs of which a policy has lists, or would have, and a boot has no value."""
+    known = set() if measured is None else {value.where for value in _values_of(measured)}
+    return sorted(":".join(where) for where in _needed(reviewed) - known)
+
+
 def find_refused(reviewed: ReviewedPolicy, nodes: Iterable[NodeBoot], now: datetime) -> list[Group]:
     """Return the values of the nodes that the policy does not allow, the largest group first."""
-    found: dict[tuple[int | None, tuple[Value, ...]], list[NodeBoot]] = {}
-    for node in nodes:
-        if node.present is None:
-            continue
-        variant = reviewed.variant_of(node)
-        lists, ended = reviewed.lists(variant), reviewed.ended(now)
-        values = tuple(
-            value
-            for value in _values_of(node.present)
-            if _lacks(lists.get(value.where), ended, value)
-        )
-        if values:
-            found.setdefault((variant, values), []).append(node)
-    groups = (
-        reviewed.group(variant, values, nodes=having) for (variant, values), having in found.items()
-    )
-    return sorted(groups, key=lambda group: (-len(group.nodes), group.digest))
+    ended = reviewed.ended(now)
+
+    def rows() -> Iterable[tuple[NodeBoot, int | None, tuple[Value, ...]]]:
+        for node in nodes:
+            if node.present is not None:
+                variant = reviewed.variant_of(node.machine_labels)
+                lists, values = reviewed.lists(variant), _values_of(node.present)
+                lacking = (v for v in values if _lacks(lists.get(v.where), ended, v))
+                yield node, variant, tuple(lacking)
+
+    return _group(reviewed, rows())
 
 
 def find_unused(reviewed: ReviewedPolicy, nodes: Iterable[NodeBoot]) -> list[Group]:
@@ -163,89 +139,85 @@ def find_unused(reviewed: ReviewedPolicy, nodes: Iterable[NodeBoot]) -> list[Gro
     """
     by_variant: dict[int | None, list[NodeBoot]] = {}
     for node in nodes:
-        by_variant.setdefault(reviewed.variant_of(node), []).append(node)
+        by_variant.setdefault(reviewed.variant_of(node.machine_labels), []).append(node)
     every = [node for having in by_variant.values() for node in having]
     groups = []
     for variant in (None, *range(len(reviewed.policy.pcrs.variants))):
         for where, allowed in reviewed.lists(variant).items():
-            is_pcr = not _is_of_event_log(where)
+            is_pcr = where[0] not in EVENT_LOG_LISTS
             if not is_pcr and variant is not None:
                 continue
             used = _used(where, by_variant.get(variant, []) if is_pcr else every)
             unused = sorted(allowed - used)
             if used and len(unused) < len(allowed):
-                groups += [reviewed.group(variant, (Value(where, digest),)) for digest in unused]
+                values = [Value(where, digest) for digest in unused]
+                groups += [group_of(reviewed, variant, (value,)) for value in values]
     return groups
 
 
-def add_values(
-    spec: Mapping[str, Any], group: Group, until: datetime | None = None
-) -> dict[str, Any]:
+def add_values(spec: Spec, group: Group, until: datetime | None = None) -> dict[str, Any]:
     """Return the spec of the policy with the values of a group; those of PCRs count `until`."""
     changed = with_values(spec, group.variant, group.values)
     set_end(changed, _pcr_digests(group), until)
     return changed
 
 
-def remove_values(spec: Mapping[str, Any], group: Group) -> dict[str, Any]:
+def remove_values(spec: Spec, group: Group) -> dict[str, Any]:
     """Return the spec of the policy without the values of a group."""
     changed = without_values(spec, group.variant, group.values)
     set_end(changed, _pcr_digests(group) - listed_digests(changed), None)
     return changed
 
 
-def with_values(
-    spec: Mapping[str, Any], variant: int | None, values: Iterable[Value]
-) -> dict[str, Any]:
-    """Return a copy of the spec with these values in the lists of a variant or of the policy."""
-    changed = copy.deepcopy(dict(spec))
-    for value in values:
-        digests = _list_in(changed, variant, value)
-        digests[:] = sorted({*map(str.lower, digests), value.digest})
-    return changed
+def allows_elsewhere(reviewed: ReviewedPolicy, group: Group, now: datetime) -> bool:
+    """Return whether a list has a PCR value of a group, of another PCR or other Machines."""
+    return not listed_digests(reviewed.spec).isdisjoint(_pcr_digests(group) - reviewed.ended(now))
 
 
-def without_values(
-    spec: Mapping[str, Any], variant: int | None, values: Iterable[Value]
-) -> dict[str, Any]:
-    """Return a copy of the spec without these values in the lists of a variant or of the policy."""
-    changed = copy.deepcopy(dict(spec))
-    for value in values:
-        digests = _list_in(changed, variant, value)
-        digests[:] = [digest for digest in digests if digest.lower() != value.digest]
-    return changed
-
-
-def listed_digests(spec: Mapping[str, Any]) -> frozenset[str]:
-    """Return the values in all lists of PCRs."""
-    pcrs = spec.get("pcrs") or {}
-    return frozenset(
-        digest.lower()
-        for part in (pcrs, *(pcrs.get("variants") or ()))
-        for by_index in (part.get("allowed") or {}).values()
-        for digests in by_index.values()
-        for digest in digests
+def group_of(
+    reviewed: ReviewedPolicy,
+    variant: int | None,
+    values: tuple[Value, ...],
+    nodes: Iterable[NodeBoot] = (),
+) -> Group:
+    """Return the group of these values."""
+    return Group(
+        policy=reviewed.policy.name,
+        variant=variant,
+        machine_labels=reviewed.labels_of(variant),
+        values=values,
+        nodes=tuple(nodes),
     )
 
 
-def set_end(spec: dict[str, Any], digests: frozenset[str], until: datetime | None) -> None:
-    """Let these values count until then, or without an end."""
-    if not digests:
-        return
-    pcrs = spec["pcrs"]
-    ends = [each for each in pcrs.pop("until", ()) if each["value"].lower() not in digests]
-    if until is not None:
-        ends += [{"value": digest, "time": format_time(until)} for digest in sorted(digests)]
-    if ends:
-        pcrs["until"] = ends
+def _group(
+    reviewed: ReviewedPolicy, rows: Iterable[tuple[NodeBoot, int | None, tuple[Value, ...]]]
+) -> list[Group]:
+    """Return a group for each variant and values, the largest group first."""
+    found: dict[tuple[int | None, tuple[Value, ...]], list[NodeBoot]] = {}
+    for node, variant, values in rows:
+        if values:
+            found.setdefault((variant, values), []).append(node)
+    groups = (group_of(reviewed, *key, having) for key, having in found.items())
+    return sorted(groups, key=lambda group: (-len(group.nodes), group.digest))
+
+
+def _needed(reviewed: ReviewedPolicy) -> set[tuple[str, ...]]:
+    """Return the PCRs of which the policy has lists; in mode Record, those that would get one."""
+    rules = reviewed.policy.pcrs
+    if rules.mode is not PcrMode.RECORD:
+        variants = (None, *range(len(rules.variants)))
+        lists = {where for variant in variants for where in reviewed.lists(variant)}
+        return {where for where in lists if where[0] not in EVENT_LOG_LISTS}
+    of_machine = {(MACHINE_PCR_BANK, str(MACHINE_PCR))} if rules.names_machine else set()
+    selected: set[tuple[str, ...]] = {
+        (bank, str(index)) for bank, indices in rules.selection.items() for index in indices
+    }
+    return selected - of_machine
 
 
 def _pcr_digests(group: Group) -> frozenset[str]:
-    return frozenset(v.digest for v in group.values if not _is_of_event_log(v.where))
-
-
-def _is_of_event_log(where: tuple[str, ...]) -> bool:
-    return where[0] in EVENT_LOG_LISTS
+    return frozenset(value.digest for value in group.values if value.is_of_pcr)
 
 
 def describe_change(group: Group) -> str:
@@ -262,7 +234,7 @@ def describe_change(group: Group) -> str:
         old, new = ({d for m in each for d in digests(m)} for each in (before, after))
         if old and not new <= old:
             shown.append(f"another {what}")
-    indices = sorted({int(v.where[1]) for v in group.values if not _is_of_event_log(v.where)})
+    indices = sorted({int(v.where[1]) for v in group.values if v.is_of_pcr})
     names = (f"{i} ({_USES[i]})" if i in _USES and not shown else str(i) for i in indices)
     return ", ".join([f"PCR {', '.join(names)}", *shown] if indices else shown)
 
@@ -290,7 +262,7 @@ def _place(item: tuple[str, str]) -> tuple[int, str]:
 
 def _lacks(allowed: frozenset[str] | None, ended: frozenset[str], value: Value) -> bool:
     """Return whether a list has values of the same bank, and this one does not count."""
-    if not _is_of_event_log(value.where) and value.digest in ended:
+    if value.is_of_pcr and value.digest in ended:
         return allowed is not None
     return (
         allowed is not None
@@ -310,13 +282,3 @@ def _used(where: tuple[str, ...], nodes: Sequence[NodeBoot]) -> set[str]:
             return set()
         used |= digests
     return used
-
-
-def _list_in(spec: dict[str, Any], variant: int | None, value: Value) -> list[str]:
-    if _is_of_event_log(value.where):
-        digests: list[str] = spec["eventLog"][value.where[0]]
-    else:
-        part = spec["pcrs"] if variant is None else spec["pcrs"]["variants"][variant]
-        bank, index = value.where
-        digests = part["allowed"][bank][index]
-    return digests

@@ -10,21 +10,21 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from common.formats import strict_json
 from common.tpm.constants import BANKS as BANK_ALGORITHMS
 from common.tpm.constants import DIGEST_SIZES, PCR_COUNT
-from signer.policy.changes.boot_review import (
+from signer.policy.changes.edits import (
     ReviewedPolicy,
+    Spec,
     Value,
     listed_digests,
     set_end,
     with_values,
     without_values,
 )
-from signer.policy.load import load_spec
-from signer.policy.policy import BANKS, RefusedPolicy
+from signer.policy.policy import BANKS
 
 _HEX: Final = re.compile(r"(?:[0-9A-Fa-f]{2})+")
 _INDEX: Final = re.compile(r"[0-9]{1,2}")
@@ -43,16 +43,9 @@ class PredictionsInvalid(ValueError):
 class Import:
     """What an import makes of a policy."""
 
-    spec: Mapping[str, Any]
+    spec: Spec
     recorded: Values
     """All values that the policy has because of imports of this vendor."""
-    added: Values
-    superseded: Values
-    """Those that get an end."""
-    removed: Values
-    """Those whose end has passed."""
-    without_end: Values
-    """Those that lose their end: the vendor predicts them now. The end may have passed."""
     left_out: frozenset[tuple[str, ...]]
     """Banks and numbers of predicted PCRs for which the policy has no list."""
 
@@ -80,10 +73,11 @@ def import_values(  # noqa: PLR0913 - each by name
 ) -> Import:
     """Return the policy with the predicted values, and with an end for those of former imports.
 
-    `others` are the values of imports of other vendors, which do not end.
+    Predicted values lose their end. Former ones whose end has passed are removed. `others` are the
+    values of imports of other vendors, which do not end.
 
     Raises `PredictionsInvalid`: the policy lists none of the PCRs, or lists a value that would end
-    for another PCR or other Machines too, or would be invalid.
+    for another PCR or other Machines too.
     """
     lists = {w: each for w, each in reviewed.lists(None).items() if w[0] in BANKS}
     fitting = frozenset(value for value in predicted if value.where in lists)
@@ -104,14 +98,9 @@ def import_values(  # noqa: PLR0913 - each by name
     set_end(spec, _digests(removed) - listed_digests(spec), None)
     set_end(spec, _digests(fitting), None)
     set_end(spec, _digests(superseded), until)
-    _require_valid(reviewed.policy.name, spec)
     return Import(
         spec=spec,
         recorded=added | (fitting & (recorded | others)) | (former - removed),
-        added=added,
-        superseded=superseded,
-        removed=removed,
-        without_end=frozenset(value for value in fitting if value.digest in ends),
         left_out=frozenset(value.where for value in predicted - fitting),
     )
 
@@ -149,9 +138,3 @@ def _value(bank: str, index: object, digest: object) -> Value:
 
 def _digests(values: Collection[Value]) -> frozenset[str]:
     return frozenset(value.digest for value in values)
-
-
-def _require_valid(name: str, spec: Mapping[str, Any]) -> None:
-    loaded = load_spec(name, spec)
-    if isinstance(loaded, RefusedPolicy):
-        raise PredictionsInvalid(f"the policy would be invalid: {'; '.join(loaded.problems)}")

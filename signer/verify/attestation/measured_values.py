@@ -1,19 +1,17 @@
 """What a claim keeps of a boot, so that an operator can review and accept it."""
 
 from signer.kinds.attested_node import MeasuredValues
-from signer.policy.policy import MACHINE_PCR, MACHINE_PCR_BANK, PcrMode, Policy
+from signer.policy.policy import MACHINE_PCR, MACHINE_PCR_BANK, Policy
 from signer.verify.attestation.measured_boot import MeasuredBoot
 from signer.verify.attestation.quoted_pcrs import Pcrs
 
 
-def describe_boot(pcrs: Pcrs, boot: MeasuredBoot | None, policy: Policy) -> MeasuredValues | None:
-    """Return what the policy has lists for; `None` if it has no rule about the boot.
+def describe_boot(pcrs: Pcrs, boot: MeasuredBoot | None, policy: Policy) -> MeasuredValues:
+    """Return what a policy can have lists for.
 
     `pcrs` are the quoted values. No list has the values that a vendor signs, nor the value
     of PCR 6 where it names the machine, so they are left out.
     """
-    if policy.pcrs.mode is PcrMode.RECORD and policy.event_log is None:
-        return None
     unlisted = {
         (bank, index)
         for rule in policy.pcrs.signed_by
@@ -25,7 +23,6 @@ def describe_boot(pcrs: Pcrs, boot: MeasuredBoot | None, policy: Policy) -> Meas
     listed = {
         bank: {str(i): v.hex() for i, v in values.items() if (bank, i) not in unlisted}
         for bank, values in pcrs.items()
-        if policy.pcrs.mode is not PcrMode.RECORD
     }
     boot = boot or MeasuredBoot()
     return MeasuredValues(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from builders import image
 from tests.demo.narration import Narrator
 from tests.harness.documentation import ROOT, Block, blocks_of
 from tests.harness.objects import Machine
@@ -17,7 +18,7 @@ from tests.packaging.newcomer import clusters, machine
 from tests.packaging.newcomer.clusters import CLUSTER, NAMESPACE, Clusters
 from tests.packaging.newcomer.machine import NAME, PROVIDER_ID, NodeMachine
 from tests.packaging.newcomer.workstation import Workstation
-from tests.packaging.signer import helm, image
+from tests.packaging.signer import helm
 from tests.packaging.signer.pod import Pod
 
 PAGE: Final = ROOT / "docs/quick-start.md"

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from builders.systems import APT_INSTALL, overlay
 from tests.controlplane.release import ARCHITECTURES
 from tests.harness import emulation
-from tests.harness.debian_root import APT_INSTALL, SUITES, clean_root, overlay
+from tests.harness.debian_root import SUITES, clean_root
 from tests.harness.wire import output
 
 PROJECT: Final = Path(__file__).parents[3]

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from tests.harness.debian_root import overlay
+from builders.systems import overlay
 from tests.harness.fleet import Fleet
 from tests.harness.node import Node
 from tests.harness.objects import Machine

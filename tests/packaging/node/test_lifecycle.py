@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.debian_root import SUITES, overlay
+from builders.systems import overlay
+from tests.harness.debian_root import SUITES
 from tests.harness.fleet import Fleet
 from tests.harness.process import wait_until
 from tests.harness.wire import output
@@ -18,6 +19,7 @@ from tests.packaging.node.packages import DEB, DIRECTORY, Installer, Kind
 from tests.systemd import units
 
 System = tuple[Kind, tuple[Path, ...]]
+FORCE = "KUBELET_AUTHENTICATOR_REMOVE=1"
 BYTECODE = f"find {DIRECTORY} -name '*.pyc'"
 
 PRINT_VERSION = f"""
@@ -44,7 +46,7 @@ def node(
 def test_installed_node_joins_renews_and_serves_from_its_cache(node: JoinedNode) -> None:
     machine = node.machine
     assert f"{DIRECTORY}/bin/" in machine.run("cat", units.KUBECONFIG)
-    machine.run("systemctl", "start", units.RENEW)
+    machine.run(units.PROGRAM, "renew")
     node.disable_full_program()
     served = node.cached_call()
     assert served.returncode == 0, served.stderr
@@ -71,44 +73,45 @@ def test_upgrade_never_interrupts_the_cache(node: JoinedNode, system: System, ne
         machine.run(*kind.upgrade, package)
     after = (machine.run("cat", joined_node.CREDENTIAL), machine.show("kubelet", "MainPID"))
     assert after == before
-    assert "join" in machine.run("cat", kind.defaults).lower()
-    machine.run("systemctl", "start", units.RENEW)
+    assert "join" in machine.run("cat", kind.defaults).lower(), "no package owns it"
+    machine.run(units.PROGRAM, "renew")
     assert machine.run("python3", "-IS", "-c", PRINT_VERSION).strip() == packages.NEWER
 
 
 def test_removal_leaves_nothing_but_the_state(node: JoinedNode, system: System) -> None:
+    """It is refused while the kubelet runs the program, which would end the node."""
     machine, (kind, _) = node.machine, system
-    timer = f"{units.RENEW}.timer"
-    machine.run("systemctl", "enable", "--now", timer)
-    warning = machine.call(*kind.remove, packages.NAME)
-    assert warning.returncode == 0, warning.stderr
-    assert "kubelet.conf runs the removed program" in warning.stderr
+    timer = f"{units.SERVING}.timer"
+    machine.run("systemctl", "start", timer)
+    refused = machine.call(*kind.remove, packages.NAME)
+    assert refused.returncode != 0
+    assert 'run "kubelet-authenticator-tpm leave" first' in refused.stdout + refused.stderr
+    assert node.cached_call().returncode == 0
+    removed = machine.call("env", FORCE, *kind.remove, packages.NAME)
+    assert removed.returncode == 0, removed.stderr
     left = machine.call("ls", "-d", units.PROGRAM, DIRECTORY, f"{units.UNITS}/{timer}")
     assert left.stdout == ""
     assert machine.call("systemctl", "is-active", timer).stdout == "inactive\n"
-    assert machine.call("find", "/etc/systemd/system", "-name", timer).stdout == ""
     assert machine.state() == "running"
     assert machine.call("test", "-e", joined_node.CREDENTIAL).returncode == 0
 
 
-def test_purge_removes_keys_and_settings(node: JoinedNode, system: System) -> None:
+def test_purge_removes_keys(node: JoinedNode, system: System) -> None:
     machine, (kind, _) = node.machine, system
     if kind is DEB:
-        machine.run("dpkg", "--purge", packages.NAME)
-        assert machine.call("ls", "-d", units.STATE, kind.defaults).stdout == ""
+        machine.run("env", FORCE, "dpkg", "--purge", packages.NAME)
+        assert machine.call("ls", "-d", units.STATE).stdout == ""
     else:  # rpm has no purge: docs/node.md names the directory
-        machine.run(*kind.remove, packages.NAME)
+        machine.run("env", FORCE, *kind.remove, packages.NAME)
         assert machine.call("test", "-e", units.STATE).returncode == 0
 
 
 def test_package_is_removed_where_no_systemd_runs(installed: Installer, tmp_path: Path) -> None:
-    """As in the build of an image, where a script has enabled a timer."""
+    """As in the build of an image."""
     layers = installed(SUITES[0], DEB)
-    timer = f"{units.RENEW}.timer"
     with overlay(tmp_path / "mounts", tmp_path / "upper", layers) as image:
-        output("chroot", image, "systemctl", "enable", "--quiet", timer)
         output("chroot", image, *DEB.remove, packages.NAME)
-        assert list((image / "etc/systemd/system").rglob(timer)) == []
+        assert not (image / DIRECTORY.lstrip("/")).exists()
 
 
 def test_unsupported_python_leaves_the_cache_in_use(
@@ -161,7 +164,7 @@ def test_program_survives_a_feature_upgrade_of_python(
         tag = machine.run("python3", "-c", "import sys; print(sys.implementation.cache_tag)")
         assert tag.strip() not in installed
         node.start_kubelet()
-        machine.run("systemctl", "start", units.RENEW)
+        machine.run(units.PROGRAM, "renew")
         assert tag.strip() in machine.run("sh", "-c", BYTECODE), "Python has written its bytecode"
         node.disable_full_program()
         assert node.cached_call().returncode == 0

@@ -5,12 +5,12 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from builders.chart import NAMESPACE, RELEASE
+from builders.version import CHART
 from tests.controlplane import pins, provide
 
-CHART: Final = Path(__file__).parents[3] / "packaging/signer/chart"
-RELEASE: Final = "node-attestation-signer"
-NAMESPACE: Final = "node-attestation-system"
 VERSIONS: Final = ("helm3", "helm4")
+__all__ = ["CHART", "NAMESPACE", "RELEASE", "VERSIONS", "HelmFailed", "helm", "template"]
 
 
 class HelmFailed(Exception):

@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 
 import requests
 
+from builders.systems import overlay
 from tests.harness import process
 from tests.harness.client import Object
 from tests.harness.controlplane import HOST, ApiServer
-from tests.harness.debian_root import overlay
 from tests.harness.netns import NetworkNamespace
 from tests.harness.wire import output
 

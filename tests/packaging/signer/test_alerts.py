@@ -72,7 +72,7 @@ NEXT_UPDATE: Final = sample("revocation_list_next_update_seconds", **LIST)
 UNMATCHED: Final = sample("revocation_lists_unmatched", policy="vendors")
 
 READY: Final = sample("ready", pod="one")
-POLICY: Final = {"source": "object", "policy": "production"}
+POLICY: Final = {"policy": "production"}
 
 FIRING: Final = {
     "no metrics for 5 minutes": Case("SignerAbsent", {}, "6m", {}),

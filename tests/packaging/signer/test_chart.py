@@ -2,23 +2,22 @@
 
 import json
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from builders import chart
+from builders.version import semantic_version
 from signer.controller.observability import metrics
 from signer.controller.queue.workqueue import QueueState
 from signer.fairness.memory_budget import MemoryBudget
-from signer.policy.load import load_policies
-from signer.policy.policy import PcrMode
 from signer.settings.arguments import parse_arguments
 from signer.settings.trust_bundles import TrustBundleFiles
+from tests.controlplane import pins, provide
 from tests.harness.client import Object
 from tests.harness.documentation import blocks
-from tests.packaging.signer import chart
 from tests.packaging.signer.helm import (
     CHART,
     NAMESPACE,
@@ -29,15 +28,12 @@ from tests.packaging.signer.helm import (
     template,
 )
 from tests.packaging.signer.rendered import container, objects, only, render
-from tests.packaging.signer.version import semantic_version
 
 CRDS = sorted((CHART.parent / "crds").glob("*.yaml"))
 ROLES = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
 USER_ROLES = {f"{RELEASE}-{who}" for who in ("reader", "registrar", "approver", "tenant-approver")}
 ADMISSION = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
-FILE = {"policies": [{"name": "default", "spec": {"pcrs": {"mode": "Record"}}}]}
 EVERYTHING = {
-    **FILE,
     "createNamespace": True,
     "imagePullSecrets": [{"name": "registry"}],
     "trustAnchors": {"vendors": {"configMap": {"name": "tpm-vendors"}}},
@@ -113,7 +109,7 @@ def test_cluster_trust_bundle_of_the_guide_is_mounted(tmp_path: Path) -> None:
 
 def test_credentials_of_a_platform_are_mounted(tmp_path: Path) -> None:
     source = {"secret": {"secretName": "aws-team-a"}}
-    values = {"policies": [], "platformCredentials": {"team-a": source}}
+    values = {"platformCredentials": {"team-a": source}}
     [deployment] = [o for o in render(values, tmp_path) if o["kind"] == "Deployment"]
     pod = deployment["spec"]["template"]["spec"]
     assert pod["volumes"] == [{"name": "platform-team-a", **source}]
@@ -252,30 +248,10 @@ def test_infrastructure_groups_are_flags_and_permissions(tmp_path: Path) -> None
     assert any(rule["apiGroups"] == groups for rule in only(rendered, "ClusterRole")["rules"])
 
 
-def test_arguments_are_flags_of_the_signer(tmp_path: Path) -> None:
-    arguments = parse_arguments(container(render(FILE, tmp_path))["args"])
-    assert arguments.command == "run"
-    assert arguments.policy == Path("/etc/node-attestation/policies/policy.yaml")
-    assert not arguments.create_default_policy
-
-
-def test_policies_of_the_values_are_in_the_file(tmp_path: Path) -> None:
-    config_map = only(render(FILE, tmp_path), "ConfigMap", f"{RELEASE}-policies")
-    [policy] = load_policies(config_map["data"]["policy.yaml"]).accepted
-    assert policy.pcrs.mode is PcrMode.RECORD
-    assert policy.clusters is None
-
-
-def test_changed_policy_starts_new_pods(tmp_path: Path) -> None:
-    other = {"policies": [{"name": "default", "spec": {}}]}
-    first, second = render(other, tmp_path), render(FILE, tmp_path)
-    assert _pod_annotations(first) != _pod_annotations(second)
-
-
-def test_by_default_the_signer_reads_objects_and_creates_the_first_one(tmp_path: Path) -> None:
+def test_signer_creates_the_first_policy(tmp_path: Path) -> None:
     rendered = render({}, tmp_path)
     arguments = parse_arguments(container(rendered)["args"])
-    assert arguments.policy is None
+    assert arguments.command == "run"
     assert arguments.create_default_policy
     assert "volumeMounts" not in container(rendered)
     assert "ConfigMap" not in {o["kind"] for o in rendered}
@@ -311,10 +287,7 @@ def test_nothing_may_reach_the_metrics_unless_it_is_named(tmp_path: Path) -> Non
         ({"replicas": "two"}, "replicas"),
         ({"image": {"digest": "sha256:abc"}}, "digest"),
         ({"logLevel": "trace"}, "logLevel"),
-        ({"policies": [{"spec": {}}]}, "name"),
-        ({"policies": [{"name": "x", "spec": {"aproval": "Disabled"}}]}, "aproval"),
-        ({"policies": [{"name": "x", "spec": {"pcrs": {"mode": "Strict"}}}]}, "mode"),
-        ({**FILE, "policyConfigMap": "mine"}, "policies must be empty if policyConfigMap is set"),
+        ({"policies": []}, "policies"),
         ({"metrics": {"port": 80}}, "port"),
         ({"trustAnchors": {"vendors": {}}}, "vendors"),
         ({"platformCredentials": {"Team_A": {"secret": {}}}}, "Team_A"),
@@ -341,6 +314,14 @@ def test_wrong_value_is_refused(values: Object, message: str, version: str, tmp_
         render(values, tmp_path, version=version)
 
 
+@pytest.fixture
+def helm4(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Name the Helm that packages the chart, and the Kubernetes that it renders for."""
+    monkeypatch.setenv("HELM", str(provide.tool("helm4")))
+    monkeypatch.setenv("KUBERNETES_VERSION", pins.newest())
+
+
+@pytest.mark.usefixtures("helm4")
 def test_rendered_manifests_are_current(tmp_path: Path) -> None:
     """Run `make manifests` after a change of the chart, the CRDs or the permissions."""
     chart.write_manifests(CHART, tmp_path)
@@ -354,6 +335,7 @@ def test_version_is_that_of_the_project() -> None:
     assert description["version"] == description["appVersion"] == semantic_version()
 
 
+@pytest.mark.usefixtures("helm4")
 def test_release_pulls_the_given_image_and_is_the_same_in_each_build(tmp_path: Path) -> None:
     image = f"registry.example:5000/team/signer@sha256:{'b' * 64}"
     builds = [tmp_path / "first", tmp_path / "second"]
@@ -372,12 +354,9 @@ def test_release_pulls_the_given_image_and_is_the_same_in_each_build(tmp_path: P
             "binding-removal-rbac.yaml",
         ),
         *("attested-nodes-policy.yaml", "entry-credential.yaml"),
-        *("insecure-signer.yaml", "insecure-kubelet-join", "zz-20-insecure-kubelet-join.conf"),
     }
     for text in (first["install.yaml"].decode(), template("helm3", chart=builds[0] / package)):
         assert container(objects(text))["image"] == image
-    insecure = objects(first["insecure-signer.yaml"].decode())
-    assert container(insecure, "node-attestation-insecure-signer")["image"] == image
 
 
 def test_alerts_and_dashboard_use_metrics_that_exist() -> None:
@@ -401,8 +380,3 @@ def _metric_names() -> set[str]:
     )
     suffixes = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}
     return {f.name + end for f in registry.collect() for end in suffixes.get(f.type, ("",))}
-
-
-def _pod_annotations(rendered: Sequence[Object]) -> Object:
-    answer: Object = only(rendered, "Deployment")["spec"]["template"]["metadata"]["annotations"]
-    return answer

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from builders.readme import README, UndescribedValue, build_readme, read_values
 from tests.harness.client import Object
 from tests.packaging.signer.helm import CHART, NAMESPACE, RELEASE
-from tests.packaging.signer.readme import README, UndescribedValue, build_readme, read_values
 from tests.packaging.signer.rendered import container, only, render
 
 SECURE: Object = {

@@ -7,17 +7,17 @@ from typing import Final
 import pytest
 import yaml
 
+from builders.chart import SOURCE
+from builders.version import semantic_version
 from signer.settings.arguments import parse_arguments
 from tests.controlplane import pins
 from tests.harness import objects
 from tests.harness.client import Object
 from tests.harness.controlplane import ApiServer
-from tests.packaging.signer.chart import SOURCE
 from tests.packaging.signer.clusterctl import FILES, LABEL, Clusterctl, management_cluster
 from tests.packaging.signer.helm import NAMESPACE, RELEASE
 from tests.packaging.signer.rendered import only
 from tests.packaging.signer.served import when_served
-from tests.packaging.signer.version import semantic_version
 
 VERSION: Final = f"v{semantic_version()}"
 NEXT_VERSION: Final = "v0.1.9"
@@ -99,7 +99,6 @@ def test_variables_set_what_they_name(clusterctl: Clusterctl) -> None:
     arguments = parse_arguments(container["args"])
     assert deployment["replicas"] == 3
     assert arguments.log_level == "debug"
-    assert arguments.policy is None
     assert arguments.infrastructure_groups == ["infra.example.com"]
     rules = only(rendered, "ClusterRole")["rules"]
     assert any(rule["apiGroups"] == ["infra.example.com"] for rule in rules)

@@ -1,6 +1,5 @@
 """The image has what the signer needs and nothing else, and the chart's pod runs in it."""
 
-import json
 import re
 import stat
 import subprocess
@@ -10,28 +9,21 @@ from typing import Final
 
 import pytest
 
+from builders import image
+from builders.version import PROJECT, project_version, semantic_version
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
 from tests.harness.management import ManagementCluster
 from tests.harness.process import free_port
 from tests.harness.signer import opt_in
 from tests.harness.wire import output
-from tests.packaging.signer import image
 from tests.packaging.signer.helm import CHART, NAMESPACE, RELEASE, helm
 from tests.packaging.signer.pod import Pod
-from tests.packaging.signer.version import PROJECT, semantic_version
-from tests.release.changelog import project_version
 
-HASH: Final = re.compile("sha256:([0-9a-f]{64})")
 DIST: Final = PROJECT / "dist"
 _ELF_MACHINES: Final = {"amd64": 0x3E, "arm64": 0xB7}
 """The field e_machine of ELF files."""
-PROGRAMS: Final = {
-    "python3",
-    "python3.13",
-    "node-attestation-signer",
-    "node-attestation-insecure-signer",
-}
+PROGRAMS: Final = {"python3", "python3.13", "node-attestation-signer"}
 
 
 @pytest.fixture(scope="session")
@@ -95,13 +87,16 @@ def test_programs_of_both_architectures_are_the_same(archive: Path, tmp_path: Pa
 
 
 def test_only_python_and_the_signer_can_be_executed(root: Path) -> None:
-    """No shell, no package manager, no program of the nodes."""
+    """No shell, no package manager, no program of the nodes, no insecure signer."""
     programs = {
         path.name
         for path in _files(root)
         if path.stat().st_mode & stat.S_IXUSR and path.suffix != ".py" and _is_program(path)
     }
     assert programs <= PROGRAMS
+    modules = {path.name for path in root.glob("usr/local/lib/python3.*/dist-packages/signer/*")}
+    assert "verify" in modules
+    assert "insecure" not in modules
     assert not list(root.glob("usr/local/lib/python3.*/dist-packages/authenticator"))
 
 
@@ -115,10 +110,19 @@ def test_packages_have_debians_security_updates() -> None:
     ]
 
 
-@pytest.mark.parametrize("program", ["node-attestation-signer", "node-attestation-insecure-signer"])
-def test_each_program_starts(root: Path, program: str) -> None:
-    done = run_in(root, f"/usr/local/bin/{program}", "--version")
-    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, project_version(PROJECT), "")
+def test_signer_starts(root: Path) -> None:
+    done = run_in(root, "/usr/local/bin/node-attestation-signer", "--version")
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, project_version(), "")
+
+
+def test_insecure_signer_is_an_image_of_its_own(archive: Path, tmp_path: Path) -> None:
+    insecure = archive.with_name(image.archive_name(image.INSECURE_NAME))
+    config = image.read_config(insecure)["config"]
+    assert config["Labels"]["org.opencontainers.image.title"] == image.INSECURE_NAME
+    assert config["User"] == "65532:65532"
+    image.unpack_root(insecure, tmp_path / "root")
+    done = run_in(tmp_path / "root", *config["Entrypoint"][2:], "--version")
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, project_version(), "")
 
 
 def test_no_file_gains_rights_or_can_be_changed_by_the_signer(root: Path) -> None:
@@ -159,23 +163,6 @@ def test_modules_are_compiled(root: Path) -> None:
     assert len(sources) > 200
     for path in sources:
         assert list((path.parent / "__pycache__").glob(f"{path.stem}.cpython-*.pyc")), path
-
-
-def test_sbom_lists_what_is_installed(archive: Path) -> None:
-    suffix = f"-linux-{image.THIS_ARCHITECTURE}.cdx.json"
-    file = archive.with_name(archive.name.replace(".oci.tar", suffix))
-    components = json.loads(file.read_text(encoding="utf-8"))["components"]
-    names = {component["name"] for component in components}
-    assert {"libc6", "libssl3t64", "cryptography", "msgspec", "node-attestation"} <= names
-    locked = (PROJECT / "requirements/signer.txt").read_text(encoding="utf-8")
-    for component in components:
-        assert component["licenses"], component
-        if component["purl"].startswith("pkg:deb/"):
-            assert len(component["hashes"][0]["content"]) == 64
-        elif component["name"] != "node-attestation":
-            assert f"{component['name']}=={component['version']}" in locked
-            [files] = component["externalReferences"]
-            assert {each["content"] for each in files["hashes"]} <= set(HASH.findall(locked))
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from builders.chart import RENDERED, SOURCE
 from tests.controlplane import pins
 from tests.harness.client import ApiError, Object
 from tests.harness.controlplane import ApiServer
-from tests.packaging.signer.chart import RENDERED, SOURCE
 from tests.packaging.signer.helm import CHART, NAMESPACE, RELEASE, VERSIONS, helm
 from tests.packaging.signer.served import when_served
 

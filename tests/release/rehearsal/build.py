@@ -67,10 +67,7 @@ def _build(version: str, clone: Path) -> None:
     """Build as `make dist` does, but once, and describe the files."""
     image = f"{IMAGE}:{version}"
     make(clone, *TARGETS, f"IMAGE={image}", f"RELEASE_URL={SITE}/v{version}")
-    python = (clone / ".venv/bin/python", "-m", "tests.release", "describe")
-    options = ("--builder-id=urn:x-node-attestation:rehearsal", f"--image={image}")
-    command = (*python, *options, *TARGETS)
-    subprocess.run(command, cwd=clone, env=os.environ | _epoch(clone), check=True)
+    make(clone, "description")
 
 
 STEPS: Final = tuple(

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
+from builders import image
 from tests.controlplane import pins, provide
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
@@ -12,7 +13,6 @@ from tests.harness.process import free_port
 from tests.harness.signer import opt_in
 from tests.harness.tpm import TrustDomain
 from tests.packaging.newcomer.clusters import BareManagementCluster
-from tests.packaging.signer import image
 from tests.packaging.signer.helm import NAMESPACE, RELEASE
 from tests.packaging.signer.pod import Pod
 from tests.release.rehearsal.installed import DEPLOYMENT

@@ -2,9 +2,9 @@
 
 from typing import Final
 
+from builders import image
 from tests.harness.client import Object
 from tests.harness.controlplane import ApiServer
-from tests.packaging.signer import image
 from tests.packaging.signer.helm import NAMESPACE, RELEASE
 from tests.packaging.signer.served import when_served
 from tests.release.rehearsal.registry import IMAGE, archive_of

@@ -14,8 +14,8 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
+from builders.systems import CERTIFICATES
 from tests.controlplane import provide
-from tests.harness.debian_root import CERTIFICATES
 from tests.harness.wire import output
 from tests.release.rehearsal.stage import NEW, OLD, SITE, Stage
 from tests.release.rehearsal.story import Step

@@ -9,10 +9,10 @@ from typing import Final
 import pytest
 import yaml
 
+from builders import image
 from tests.controlplane import provide, tools
 from tests.harness import process
 from tests.harness.documentation import ROOT, blocks_of
-from tests.packaging.signer import image
 from tests.release.rehearsal.stage import HOST, REGISTRY, VERSIONS, Stage
 from tests.release.rehearsal.story import ALWAYS, Step
 from tests.release.rehearsal.workstation import Workstation

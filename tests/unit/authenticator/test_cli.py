@@ -527,13 +527,6 @@ def test_renew_without_a_kubeconfig_uses_the_cached_call(node: Node) -> None:
     assert node.records(1)[0]["purpose"] == "forced"
 
 
-def test_renew_that_is_not_due_does_nothing(node: Node) -> None:
-    node.store_credential(age_days=1)
-    result = node.call("renew", "--if-due", "--state-dir", str(node.state), exec_info=False)
-    assert (result.returncode, result.stderr) == (0, "")
-    assert "worker-1: certificate until" in result.stdout
-
-
 def test_doctor_runs_every_check(node: Node) -> None:
     node.store_credential(age_days=1)
     result = node.call("doctor", "--output", "json")

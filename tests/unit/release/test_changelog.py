@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.release.changelog import NotReleasable, release_notes
+from builders.changelog import NotReleasable, release_notes
 
 CHANGELOG = """\
 # Changelog

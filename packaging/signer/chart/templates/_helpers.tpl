@@ -49,27 +49,6 @@ app.kubernetes.io/part-of: node-attestation
 {{- end }}
 {{- end }}
 
-{{/* The ConfigMap with the policy file; empty if the signer reads policy objects. */}}
-{{- define "signer.policyConfigMap" -}}
-{{- if .Values.policyConfigMap }}
-{{- .Values.policyConfigMap }}
-{{- else if .Values.policies }}
-{{- printf "%s-policies" (include "signer.fullname" .) }}
-{{- end }}
-{{- end }}
-
-{{/* The policy file: one document for each policy. */}}
-{{- define "signer.policyFile" -}}
-{{- range .Values.policies -}}
----
-apiVersion: attestation.cluster.x-k8s.io/v1alpha1
-kind: KubeletAttestationPolicy
-metadata: {name: {{ .name | quote }}}
-spec:
-  {{- toYaml (.spec | default dict) | nindent 2 }}
-{{ end }}
-{{- end }}
-
 {{/* JSON with the list of namespaces whose Secrets the signer may get; an empty list means all. */}}
 {{- define "signer.secretNamespaces" -}}
 {{- $namespaces := .Values.rbac.secretNamespaces }}

@@ -9,7 +9,6 @@ from typing import Final
 
 from common.errors import AttestationError
 from common.printed_command import printed_command
-from signer import errors
 from signer.errors import EndorsementKeyNotRegistered
 from signer.inventory.custom_resources.policy_object import SERVED
 from signer.inventory.unreadable_kinds import CLUSTER_MESSAGE, REASON
@@ -45,12 +44,6 @@ _COLUMNS = (
 )
 _NAMED: Final = 3
 """Clusters that a warning names."""
-_OF_ANSWERS: Final = frozenset(
-    leaf.reason
-    for leaf in vars(errors).values()
-    if isinstance(leaf, type) and issubclass(leaf, AttestationError) and leaf.check[:1] in {*"CQ"}
-)
-"""Reasons that only an answer has: without the challenge keys, no replay decides an answer."""
 
 
 def run(session: Session) -> int:
@@ -67,7 +60,7 @@ def run(session: Session) -> int:
     documents = [
         *_unserved(snapshot, signer, session),
         *_unreadable(snapshot),
-        *_nodes(snapshot, signer, session),
+        *_nodes(snapshot, session),
         *_unknown(session),
     ]
     session.show_list(documents, _COLUMNS)
@@ -140,29 +133,29 @@ def _unreadable(snapshot: Snapshot) -> Iterable[Document]:
         yield {**row, "namespace": namespace or None}
 
 
-def _nodes(snapshot: Snapshot, signer: SignerState, session: Session) -> Iterable[Document]:
+def _nodes(snapshot: Snapshot, session: Session) -> Iterable[Document]:
     """Yield the nodes whose renewal was refused or is overdue, those first that expire first."""
     for node in sorted(snapshot.nodes, key=lambda n: n.not_after):
         problem = find_node_problem(node, snapshot, session.now)
         if problem is not None:
-            step = _next_step(node, from_file=signer.reads_only_files)
+            step = _next_step(node)
             kind, reason, message = problem.kind.value, problem.reason, problem.message
             yield _row(kind, node.cluster, node.node_name, reason, message, step)
 
 
-def _next_step(node: AttestedNodeObject, *, from_file: bool) -> str:
-    """Return the next command about a node; `from_file` if no policy object is in force."""
+def _next_step(node: AttestedNodeObject) -> str:
+    """Return the next command about a node."""
     refusal = node.last_refusal
     if refusal is None:
         return "on the node: kubelet-authenticator-tpm doctor"
-    if refusal.measured is not None and not from_file:
+    if refusal.measured is not None:
         return "kubectl attestation pcrs review"
+    error = AttestationError.by_reason.get(refusal.reason)
     return printed_command(
         "kubectl attestation explain",
         refusal.request,
         cluster=str(node.cluster),
-        challenge_keys=refusal.reason in _OF_ANSWERS,
-        policy="FILE" if from_file else False,
+        challenge_keys=error is not None and error.of_answers,
     )
 
 

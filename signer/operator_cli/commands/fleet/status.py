@@ -29,7 +29,6 @@ def run(session: Session) -> int:
             "user": session.api.username,
             "signer": _signer_word(signer),
             "signerReplicas": len(signer.live),
-            "policySource": ", ".join(sorted(source.value for source in signer.sources)) or None,
             "signerLastRenewal": time_text(signer.last_renewal),
             "clusters": {"total": len(snapshot.clusters), "optedIn": len(opted_in)},
             "machinesOfOptedInClusters": sum(m.cluster in opted_in for m in snapshot.machines),

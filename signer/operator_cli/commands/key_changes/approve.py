@@ -46,7 +46,7 @@ def run(session: Session) -> int:
         "No offer is proved, and all of the above may be false: compare the key with the one that"
         f" machine {machine} or its vendor gives. After the approval, the TPM with this key can"
         " join as this Machine.",
-        flags="the key that the machine or its vendor gives and --yes",
+        hint="add the key that the machine or its vendor gives and --yes to confirm",
     )
 
     def require_free(body: KeyBody) -> None:

@@ -9,18 +9,15 @@ import json
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from common.formats.strict_json import format_time
 from common.names import IMPORTED_PCRS_ANNOTATION
-from signer.inventory.custom_resources.policy_object import read_policy
-from signer.kinds.policy import POLICIES
-from signer.operator_cli.commands.pcrs.pcrs_accept import write_policy
+from signer.operator_cli.commands.pcrs.changes import change_policy, require_later
+from signer.operator_cli.commands.pcrs.reviews import StoredPolicy, read_policies, stored_policy
 from signer.operator_cli.errors import EXIT_OK, InputInvalid, Rejected
 from signer.operator_cli.keys.key_input import read_bytes, read_text
-from signer.operator_cli.policies import require_policy_objects
 from signer.operator_cli.session import Session
-from signer.policy.changes.boot_review import ReviewedPolicy, Value
+from signer.policy.changes.edits import Value
 from signer.policy.changes.pcr_predictions import (
     Import,
     PredictionsInvalid,
@@ -28,7 +25,7 @@ from signer.policy.changes.pcr_predictions import (
     import_values,
     read_predictions,
 )
-from signer.policy.policy import Policy, describe_clusters
+from signer.policy.policy import describe_clusters
 from signer.policy.signed_pcr_rules import fingerprint, read_vendor_key
 from signer.verify.attestation.signed_pcrs import is_signed_by
 
@@ -41,19 +38,17 @@ _SIGN: Final = (
 
 
 def run(session: Session) -> int:
-    """Verify the signature, show what changes, ask, and write the policy."""
+    """Verify the signature, show what changes, ask, and change the policy."""
+    require_later(session)
     until = session.arguments.until or session.now.replace(microsecond=0) + _FORMER
-    if until <= session.now:
-        raise InputInvalid("--until must be today or later")
     predicted, vendor = _read_signed(session)
-    require_policy_objects(session)
-    body, reviewed = _choose_policy(session)
-    annotation = body["metadata"].get("annotations", {}).get(IMPORTED_PCRS_ANNOTATION, "{}")
-    imports = _read_imports(annotation)
+    stored = _choose_policy(session)
+    annotations = stored.body["metadata"].get("annotations", {})
+    imports = _read_imports(annotations.get(IMPORTED_PCRS_ANNOTATION, "{}"))
     others = (values for key, values in imports.items() if key != vendor)
     try:
         done = import_values(
-            reviewed,
+            stored.reviewed,
             imports.get(vendor, frozenset()),
             predicted,
             others=frozenset().union(*others),
@@ -61,15 +56,16 @@ def run(session: Session) -> int:
             until=until,
         )
     except PredictionsInvalid as error:
-        raise Rejected(f"KubeletAttestationPolicy {reviewed.policy.name}: {error}") from error
-    clusters = describe_clusters(reviewed.policy.clusters)
-    session.confirm(f"{_describe(done, format_time(until))}These values are for: {clusters}.")
-    metadata = {
-        "resourceVersion": body["metadata"]["resourceVersion"],
-        "annotations": {IMPORTED_PCRS_ANNOTATION: _dump({**imports, vendor: done.recorded})},
-    }
-    write_policy(session, reviewed.policy.name, metadata, done.spec)
-    session.report(f"KubeletAttestationPolicy {reviewed.policy.name}: predictions imported")
+        raise Rejected(f"KubeletAttestationPolicy {stored.name}: {error}") from error
+    recorded = _dump({**imports, vendor: done.recorded})
+    clusters = describe_clusters(stored.reviewed.policy.clusters)
+    change_policy(
+        session,
+        stored,
+        done.spec,
+        f"{_describe_left_out(done)}These values are for: {clusters}.",
+        annotations={IMPORTED_PCRS_ANNOTATION: recorded},
+    )
     return EXIT_OK
 
 
@@ -92,23 +88,22 @@ def _read_signed(session: Session) -> tuple[Values, str]:
         raise InputInvalid(f"{file}: {error}") from error
 
 
-def _choose_policy(session: Session) -> tuple[Mapping[str, Any], ReviewedPolicy]:
+def _choose_policy(session: Session) -> StoredPolicy:
     """Return the policy that the operator names, or the only one with lists of PCR values."""
     name: str | None = session.arguments.policy
-    found = []
-    for body in session.api.list_objects(POLICIES.collection_path()):
-        policy = read_policy(body).policy
-        if isinstance(policy, Policy) and (
-            policy.name == name if name is not None else policy.pcrs.allowed
-        ):
-            found.append((body, ReviewedPolicy(policy=policy, spec=body["spec"])))
+    policies, bodies = read_policies(session)
+    found = [
+        policy
+        for policy in policies.accepted
+        if (policy.pcrs.allowed if name is None else policy.name == name)
+    ]
     if len(found) != 1:
         raise Rejected(
             f"{len(found)} valid KubeletAttestationPolicies"
             f" {'have lists of PCR values' if name is None else f'have the name {name}'}",
             hint="name one with --policy; `policy check` shows the problems of invalid ones",
         )
-    return found[0]
+    return stored_policy(found[0], bodies)
 
 
 def _read_imports(annotation: str) -> dict[str, Values]:
@@ -140,15 +135,8 @@ def _dump(imports: Mapping[str, Values]) -> str:
     return json.dumps(document, sort_keys=True)
 
 
-def _describe(done: Import, until: str) -> str:
-    changes = (
-        ("added", done.added),
-        (f"count until {until}", done.superseded),
-        ("removed, ended", done.removed),
-        ("count from now on, without the end that they had", done.without_end),
-    )
-    lines = [f"  {what}: {value}\n" for what, values in changes for value in sorted(values)]
-    if done.left_out:
-        places = ", ".join(sorted(map(":".join, done.left_out)))
-        lines.append(f"  left out, since the policy has no list for it: {places}\n")
-    return "".join(lines)
+def _describe_left_out(done: Import) -> str:
+    if not done.left_out:
+        return ""
+    places = ", ".join(sorted(map(":".join, done.left_out)))
+    return f"  left out, since the policy has no list for it: {places}\n"

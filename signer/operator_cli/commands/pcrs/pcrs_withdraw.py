@@ -1,7 +1,7 @@
 """`pcrs withdraw`: removes a value that no node has any more from its policy."""
 
-from signer.operator_cli.commands.pcrs.pcrs_accept import change_policy
-from signer.operator_cli.commands.pcrs.pcrs_review import (
+from signer.operator_cli.commands.pcrs.changes import change_policy, require_whole
+from signer.operator_cli.commands.pcrs.reviews import (
     WITHDRAW,
     choose_group,
     describe_nodes,
@@ -14,11 +14,14 @@ from signer.policy.changes.boot_review import remove_values
 
 def run(session: Session) -> int:
     """Show the value, ask, and remove it."""
-    review, group = choose_group(session, read_reviews(session), WITHDRAW)
+    [digits] = session.arguments.targets
+    review, group = choose_group(read_reviews(session), digits, WITHDRAW)
+    stored = review.stored
     consequence = (
         "No node has this value. After this, a node that boots with it, for example a new machine"
-        f" with the former firmware, gets no certificate: {describe_nodes(review, group)}."
+        " with the former firmware, gets no certificate:"
+        f" {describe_nodes(stored.reviewed.policy, group)}."
     )
-    change_policy(session, review, group, remove_values, consequence)
-    session.report(f"KubeletAttestationPolicy {group.policy}: value withdrawn")
+    spec = remove_values(stored.reviewed.spec, group)
+    change_policy(session, stored, spec, consequence, hint=require_whole(session, [group]))
     return EXIT_OK

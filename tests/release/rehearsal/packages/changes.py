@@ -4,8 +4,8 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
+from builders.systems import overlay
 from tests.controlplane import pins, provide
-from tests.harness.debian_root import overlay
 from tests.harness.fleet import Fleet
 from tests.harness.netns import NetworkNamespace
 from tests.harness.signer import serving_all

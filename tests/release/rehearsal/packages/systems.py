@@ -11,8 +11,8 @@ from typing import Final
 
 import yaml
 
-from tests.harness.chroot import command_in
-from tests.harness.debian_root import CERTIFICATES, SUITES, clean_root, overlay
+from builders.systems import CERTIFICATES, command_in, overlay
+from tests.harness.debian_root import SUITES, clean_root
 from tests.harness.documentation import ROOT, blocks_of
 from tests.harness.wire import output
 from tests.packaging.node import packages

@@ -10,7 +10,7 @@ from authenticator.config.setting_table import SETTINGS
 from authenticator.config.settings import Settings, resolve
 from authenticator.errors import ConfigurationInvalid
 from authenticator.providers.provider import Identity
-from common.evidence import MAX_EVENT_LOG, MAX_PCR_SIGNATURES
+from common.evidence import MAX_EVENT_LOG
 from common.names import CLIENT_SIGNER
 from tests.builders import credentials
 
@@ -198,17 +198,6 @@ def test_missing_event_log_is_left_to_the_signer(tmp_path: Path) -> None:
     )
 
 
-def test_signatures_that_no_answer_can_have_are_not_sent(tmp_path: Path) -> None:
-    """A policy may not need them."""
-    path = tmp_path / "signatures"
-    settings = resolve({"pcrSignatureFile": str(path)}, {}, HOST)
-    assert settings.pcr_signatures() is None
-    path.write_bytes(bytes(MAX_PCR_SIGNATURES))
-    assert settings.pcr_signatures() == bytes(MAX_PCR_SIGNATURES)
-    path.write_bytes(bytes(MAX_PCR_SIGNATURES + 1))
-    assert settings.pcr_signatures() is None
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -237,7 +226,7 @@ def test_unreadable_command_line_is_an_error_of_one_line(line: list[str]) -> Non
     ("line", "command"),
     [
         (["status", "--manifest"], "status"),
-        (["--if-due"], "credential"),
+        (["--if-missing"], "credential"),
         (["status", "now"], "status"),
     ],
 )
@@ -253,9 +242,9 @@ def test_mistyped_flag_is_named_with_its_value() -> None:
 
 def test_help_of_a_command_has_only_its_options(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        parse_arguments(["renew", "--help"])
+        parse_arguments(["serving", "--help"])
     text = capsys.readouterr().out
-    assert "--if-due" in text
+    assert "--if-missing" in text
     assert "--provider-id" in text
     assert "--manifest" not in text
 

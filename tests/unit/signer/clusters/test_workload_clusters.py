@@ -83,6 +83,7 @@ class Landscape:
         management.clusters.replace({"team-a/blue": read_cluster(self.body())})
         for cache in (management.machines, management.pools, management.keys, management.nodes):
             cache.replace({})
+        management.policies.replace({})
 
     def body(self, signers: str = CLIENT_SIGNER, uid: str = "uid") -> dict[str, Any]:
         made = kube_objects.cluster(**{CLIENT_SIGNER_ANNOTATION: signers})

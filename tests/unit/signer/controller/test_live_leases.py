@@ -37,7 +37,6 @@ def lease(renewals: int) -> Lease:
         uid="u",
         resource_version="1",
         labels={},
-        annotations={},
         holder="a",
         renewed=str(renewals),
     )

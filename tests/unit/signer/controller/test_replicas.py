@@ -16,9 +16,6 @@ from signer.clusters.state_check import StateCheck
 from signer.controller.replicas import Replica, Replicas, serving_replica
 from signer.inventory.replica_records.replica_leases import (
     LEASE_SECONDS,
-    SOURCE_LABEL,
-    STATES_ANNOTATION,
-    PolicySource,
 )
 from signer.kinds.cluster import ClusterKey
 from signer.kube.leases import LeaseClient
@@ -47,8 +44,6 @@ class Process:
     name: str
     namespace: str = ""
     settings: str = "same"
-    source: PolicySource = PolicySource.OBJECTS
-    states: str = ""
     ready: bool = True
     connected: bool = True
     replicas: Replicas = field(init=False)
@@ -71,8 +66,6 @@ class Process:
             LeaseClient(ReplicaClient(self), "own"),
             replica(self.name, self.namespace),
             settings=lambda: self.settings,
-            source=lambda: self.source,
-            states=lambda: self.states,
             ready=lambda: self.ready,
             connected=lambda: self.connected,
             state=self.state,
@@ -352,17 +345,6 @@ def test_replicas_with_other_settings_do_not_share(landscape: Landscape) -> None
     second.settings = first.settings
     landscape.after(3)
     assert landscape.counts() == EACH_BY_ONE
-
-
-def test_lease_says_where_the_policies_are_and_what_is_not_served(landscape: Landscape) -> None:
-    """Commands of operators read it: with a policy file, objects have no effect and no status."""
-    only = landscape.start("a")
-    for source in (PolicySource.FILE, PolicySource.INVALID_FILE):
-        only.source, only.states = source, f"states with {source.value}"
-        landscape.after(3)
-        [lease] = landscape.cluster.objects.values()
-        assert lease["metadata"]["labels"][SOURCE_LABEL] == source.value
-        assert lease["metadata"]["annotations"] == {STATES_ANNOTATION: only.states}
 
 
 def test_pinned_replica_serves_its_namespace_and_is_replaced_by_the_others(

@@ -38,7 +38,7 @@ from tests.builders import stored
 from tests.builders.forgery import OID_KEY_USAGE, extension
 from tests.builders.policy_specs import PLATFORM
 from tests.builders.scenario import ABROAD, NODE, NOW, Scenario, key_name, machine
-from tests.builders.signer_command import POLICY, run
+from tests.builders.signer_command import run
 
 STRANGER = sha256(b"another signer's")
 Files = dict[str, Any]
@@ -54,14 +54,13 @@ class Directory:
 
     def files(self, csrs: Sequence[Csr], **changes: Any) -> Files:  # noqa: ANN401 - of any type
         """Write all files."""
-        policy = self.path / "policy.yaml"
-        policy.write_text(yaml.safe_dump(POLICY | {"spec": changes.pop("spec", {})}))
+        spec = changes.pop("spec", {})
+        bodies = [*stored.objects_of(self.scenario), stored.policy_body(spec)]
         secret = self.path / "secret.json"
         secret.write_text(json.dumps(stored.secret_body(self.scenario.challenge_keys)))
-        objects = stored.write_list(self.path / "objects.json", stored.objects_of(self.scenario))
+        objects = stored.write_list(self.path / "objects.json", bodies)
         return {
             "requests": stored.write_list(self.path / "csrs.json", map(stored.csr_body, csrs)),
-            "policy": policy,
             "objects": [objects],
             "challenge_key_secret": secret,
             "cluster": None,
@@ -85,8 +84,8 @@ def directory(tmp_path: Path) -> Directory:
 
 
 HEAD = """\
-objects: no AttestedNode, 1 Cluster, no ClusterRoleBinding, no EndorsementKey, 1 Machine, no Node,\
- no Service
+objects: no AttestedNode, 1 Cluster, no ClusterRoleBinding, no EndorsementKey,\
+ 1 KubeletAttestationPolicy, 1 Machine, no Node, no Service
 
 """
 ENTRY = """\
@@ -408,6 +407,15 @@ def test_a_cluster_without_a_policy_waits(directory: Directory) -> None:
     assert (text.splitlines()[-1], status) == ("  would wait: PolicyMissing", 3)
 
 
+def test_a_missing_file_of_authorities_is_reported(directory: Directory) -> None:
+    rules = {"trust": "Certified", "certificateAuthorities": ["/nowhere.pem"]}
+    files = directory.files([directory.scenario.offer_csr()], spec={"endorsementKey": rules})
+    assert problem(files) == (
+        "policy default: /nowhere.pem: No such file or directory: the files of the signer must be"
+        " at the same paths here"
+    )
+
+
 def test_names_of_the_control_plane_are_reported_before_those_of_others(
     directory: Directory,
 ) -> None:
@@ -598,7 +606,7 @@ def test_a_file_without_requests_is_reported(
 
 def test_all_unreadable_objects_are_reported(directory: Directory) -> None:
     files = directory.files([directory.scenario.offer_csr()])
-    cluster, good = json.loads(files["objects"][0].read_text())["items"]
+    cluster, good, _ = json.loads(files["objects"][0].read_text())["items"]
     nameless = {**good, "metadata": {"namespace": "a"}}
     stray = {**good, "spec": {}}
     stored.write_list(files["objects"][0], [cluster, nameless, stray])
@@ -636,16 +644,11 @@ def test_an_invalid_challenge_key_secret_is_reported(
 
 def arguments(files: Files, *more: str) -> list[str]:
     """Return the command line."""
-    named = [
-        "--policy",
-        str(files["policy"]),
-        "--challenge-key-secret",
-        str(files["challenge_key_secret"]),
-    ]
     return [
         "explain",
         str(files["requests"]),
-        *named,
+        "--challenge-key-secret",
+        str(files["challenge_key_secret"]),
         "--objects",
         *map(str, files["objects"]),
         *more,
@@ -664,7 +667,6 @@ NOW_FLAG = ("--now", "2026-11-21T09:30:00Z")
         ((*NOW_FLAG, "--cluster", "tenants/green"), 3, "cannot be decided", ""),
         (("--now", "2026-11-21"), 2, "", "must be a time such as"),
         (("--cluster", "blue"), 2, "", "must be NAMESPACE/NAME"),
-        (("--policy", "/nowhere"), 2, "", "/nowhere: No such file or directory"),
         (("--challenge-key-secret", "/nowhere"), 2, "", "/nowhere: No such file or directory"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else str(value),

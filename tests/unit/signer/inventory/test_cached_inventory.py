@@ -158,6 +158,7 @@ class RealWorld:
             self.management.bootstraps,
             self.management.keys,
             self.management.nodes,
+            self.management.policies,
             self.workload.nodes,
             self.workload.bindings,
         ]

@@ -57,11 +57,6 @@ def test_version_of_the_firmware_has_one_line() -> None:
     assert node.measured.firmware == ""
 
 
-def test_long_name_of_a_policy_stops_no_claim() -> None:
-    """The CRD allows the names of objects; a policy in a file may have any name."""
-    assert stored(replace(NODE, policy="p" * 5000))["spec"]["policy"] == "p" * 253
-
-
 def test_words_of_a_later_version_do_not_hide_a_claim() -> None:
     body = stored(NODE)
     body["spec"] |= {"bootState": "Unheard", "basis": "Unheard"}
@@ -89,10 +84,10 @@ def test_each_write_names_the_version_that_it_replaces() -> None:
 
 
 def test_attested_node_under_another_name_is_unreadable() -> None:
-    """Two objects could claim one node name. Builds before 0.1.0 named them by a digest."""
+    """Two objects could claim one node name."""
     body = stored(NODE)
     body["metadata"]["name"] = hashlib.sha256(b"node-1").hexdigest()
-    with pytest.raises(ValueError, match=r"delete the object, which may be of a build before 0\.1"):
+    with pytest.raises(ValueError, match="must be that of its node and Cluster: delete the object"):
         read_attested_node(body)
 
 

@@ -34,7 +34,6 @@ def test_every_command_has_a_module(name: str) -> None:
         (["problems", "--wa"], ["--watch", ":4"]),
         (["ban", "$(reboot) '", "--re"], ["--reason", ":4"]),
         (["register", "--inventory", "inv"], [":0"]),
-        (["learn", "--log", ""], [":0"]),
         (["policy", "check", "inv"], [":0"]),
     ],
     ids=" ".join,

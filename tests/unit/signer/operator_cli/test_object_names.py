@@ -12,6 +12,7 @@ import pytest
 from signer.kinds.attested_node import ATTESTED_NODES
 from signer.kinds.cluster import ClusterKey
 from signer.kinds.key_request import KEY_REQUESTS
+from signer.kinds.policy import POLICIES
 from signer.operator_cli import object_names
 from signer.operator_cli.errors import ServerUnavailable
 from tests.fakes.cluster_clients import management_api
@@ -44,6 +45,7 @@ def management(monkeypatch: pytest.MonkeyPatch) -> FakeManagement:
     node = {"metadata": {"name": "n1.c1"}, "spec": {"clusterName": "c1", "nodeName": "n1"}}
     found.put(ATTESTED_NODES.collection_path("team-a"), node)
     found.put_key(KEY)
+    found.put(POLICIES.collection_path(), {"metadata": {"name": "production"}})
 
     def connect(*flags: object) -> object:
         assert flags == tuple(FLAGS.values())
@@ -62,6 +64,8 @@ def test_names_are_those_that_the_commands_read() -> None:
     assert read(typed("team-b/c1"), object_names.machines) == []
     assert read(typed(), object_names.waiting_machines) == ["team-a/c1-md-0"]
     assert read(typed(), object_names.keys) == [KEY, "team-a/c1/n1"]
+    assert read(typed(), object_names.nodes) == ["team-a/c1/n1"]
+    assert read(typed(), object_names.policies) == ["production"]
 
 
 def test_name_that_a_shell_would_act_on_is_not_completed(management: FakeManagement) -> None:

@@ -8,16 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 
-from signer.settings.arguments import COMMANDS
-from signer.settings.config import ConfigError, Flags, load, load_policy_file
-from tests.builders.signer_command import POLICY, connected, run
-
-
-def policy_of(flags: Flags) -> Path:
-    assert flags.policy is not None
-    return flags.policy
+from signer import cli
+from signer.settings.arguments import COMMANDS, parse_arguments
+from signer.settings.config import ConfigError, Flags, load
+from tests.builders.signer_command import connected, run
 
 
 def problems(flags: Flags) -> Sequence[str]:
@@ -26,21 +21,11 @@ def problems(flags: Flags) -> Sequence[str]:
     return caught.value.problems
 
 
-def test_everything_that_the_flags_name_is_loaded(flags: Flags) -> None:
-    config = load(flags)
-    assert config.management.server == "https://management.example:6443"
-    assert config.policy_file is not None
-    assert [p.name for p in config.policy_file.policies.accepted] == ["default"]
-    assert set(config.policy_file.anchors) == {"default"}
-
-
-def test_without_a_policy_file_the_policies_are_objects(flags: Flags) -> None:
-    assert load(replace(flags, policy=None)).policy_file is None
-
-
 def test_all_problems_are_reported_at_once(flags: Flags, tmp_path: Path) -> None:
-    policy_of(flags).write_text("spec: {unknown: 1}")
-    reported = problems(replace(flags, kubeconfig=tmp_path / "nothing"))
+    wrong = replace(
+        flags, kubeconfig=tmp_path / "nothing", metrics_address="x", watched_namespace="A"
+    )
+    reported = problems(wrong)
     assert reported[0] == f"{tmp_path / 'nothing'}: No such file or directory"
     assert len(reported) > 2
 
@@ -112,25 +97,6 @@ def test_a_kubeconfig_that_openssl_cannot_use_is_reported(
     assert problems(flags) == (f"{flags.kubeconfig}: {problem}",)
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff", b"{}"])
-def test_an_empty_or_unreadable_policy_is_refused(flags: Flags, content: bytes) -> None:
-    """Broken configuration must not fall back to approving defaults."""
-    policy_of(flags).write_bytes(content)
-    assert problems(flags)
-
-
-def test_a_missing_file_of_authorities_is_reported(flags: Flags, tmp_path: Path) -> None:
-    authorities = [str(tmp_path / "nothing.pem")]
-    rules = {"trust": "Certified", "certificateAuthorities": authorities}
-    policy_of(flags).write_text(yaml.safe_dump({**POLICY, "spec": {"endorsementKey": rules}}))
-    (reported,) = problems(flags)
-    assert reported.startswith("policy default: ")
-    assert "nothing.pem" in reported
-    with pytest.raises(ConfigError) as caught:
-        load_policy_file(policy_of(flags))
-    assert caught.value.problems == (reported,)
-
-
 @pytest.mark.parametrize(
     ("text", "address"),
     [
@@ -162,26 +128,15 @@ def test_a_metrics_address_in_use_ends_the_program(
     assert result.stderr.endswith("--metrics-address: Address already in use\n")
 
 
-def test_check_config_prints_the_configuration_without_secrets(
-    flags: Flags, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    result = run(monkeypatch, "check-config", *connected(flags))
-    assert (result.status, result.stderr) == (0, "")
-    assert "management cluster: https://management.example:6443" in result.stdout
-    assert "own namespace: attestation\nwatched namespace: all\n" in result.stdout
-    assert "infrastructure groups: infrastructure.cluster.x-k8s.io\n" in result.stdout
-    assert "policy default: every other Cluster, trust Registered" in result.stdout
-    assert "PRIVATE" not in result.stdout
-
-
-@pytest.mark.parametrize("command", [["check-config"], ["run"], []])
+@pytest.mark.parametrize("command", [["run"], []])
 def test_an_invalid_configuration_ends_with_2(
     command: list[str], flags: Flags, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    policy_of(flags).write_text("")
+    assert flags.kubeconfig is not None
+    flags.kubeconfig.write_text("")
     result = run(monkeypatch, *command, *connected(flags))
     assert (result.status, result.stdout) == (2, "")
-    assert result.stderr.startswith(f"node-attestation-signer: {flags.policy}")
+    assert result.stderr.startswith(f"node-attestation-signer: {flags.kubeconfig}")
 
 
 @pytest.mark.parametrize(
@@ -190,14 +145,13 @@ def test_an_invalid_configuration_ends_with_2(
         ([], "is required outside of a pod"),
         (["run"], "is required outside of a pod"),
         (["verfy", "file.json"], "invalid choice: 'verfy' (choose from "),
-        (["--unknown"], "unrecognized arguments: --unknown"),
-        (["run", "--policy"], "argument --policy: expected one argument"),
+        (["--policy", "file.yaml"], "unrecognized arguments: --policy file.yaml"),
     ],
 )
 def test_misuse_ends_with_2(
     arguments: list[str], problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A wrong command used to be an argument of `run`, and the message asked for --policy."""
+    """A wrong command is no argument of `run`, and no file replaces the policies."""
     result = run(monkeypatch, *arguments)
     assert result.status == 2
     assert problem in result.stderr
@@ -217,7 +171,7 @@ def test_only_the_pods_own_variables_of_the_environment_count(
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     monkeypatch.setenv("POD_NAMESPACE", "Invalid")
     monkeypatch.setenv("KUBECONFIG", str(flags.kubeconfig))
-    result = run(monkeypatch, "check-config", "--policy", str(flags.policy))
+    result = run(monkeypatch, "run")
     assert result.status == 2
     assert "serviceaccount" in result.stderr
     assert "--own-namespace Invalid: must be" in result.stderr
@@ -225,17 +179,18 @@ def test_only_the_pods_own_variables_of_the_environment_count(
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_each_command_has_its_own_help(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    own_flags = {"run": "--namespace", "check-config": "--namespace", "learn": "--node"}
+    own_flags = {"run": "--namespace"}
     result = run(monkeypatch, command, "--help")
     assert (result.status, result.stderr) == (0, "")
     assert result.stdout.startswith(f"usage: node-attestation-signer {command} ")
     assert own_flags.get(command, "--objects") in result.stdout
-    assert ("--node " in result.stdout) is (command == "learn")
 
 
-def test_infrastructure_groups_replace_the_default_one(
-    flags: Flags, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_infrastructure_groups_replace_the_default_one() -> None:
     groups = ("--infrastructure-group", "a.example", "--infrastructure-group", "b.example")
-    result = run(monkeypatch, "check-config", *connected(flags), *groups)
-    assert "infrastructure groups: a.example, b.example\n" in result.stdout
+    for arguments, expected in (
+        ((), ("infrastructure.cluster.x-k8s.io",)),
+        (groups, ("a.example", "b.example")),
+    ):
+        flags = cli._flags(parse_arguments(["run", *arguments]), {})
+        assert flags.infrastructure_groups == expected

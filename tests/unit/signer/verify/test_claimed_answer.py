@@ -76,7 +76,16 @@ def test_claim_has_the_values_that_a_policy_can_allow() -> None:
         bank: {str(index): value.hex() for index, value in values.items()}
         for bank, values in scenario.pcrs.items()
     }
-    assert claim(Scenario()).measured is None
+
+
+def test_claim_has_the_values_that_a_policy_only_records() -> None:
+    """They were only in the log, which has no command any more that accepts them."""
+    recorded = claim(Scenario()).measured
+    assert recorded is not None
+    assert recorded.pcrs == {
+        bank: {str(index): value.hex() for index, value in values.items()}
+        for bank, values in Scenario().pcrs.items()
+    }
 
 
 def test_values_that_a_vendor_signs_are_left_out() -> None:

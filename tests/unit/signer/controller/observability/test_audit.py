@@ -70,7 +70,7 @@ def test_a_verdict_contains_all_that_is_known(log: Log) -> None:
 
 
 def test_a_measured_boot_is_logged_under_the_keys_of_a_policy(log: Log) -> None:
-    """`learn` copies it into a draft of a policy."""
+    """An operator compares it with the policy."""
     context = audit_context()
     context.measured_boot = MeasuredBoot(secure_boot=True, boot_loaders=frozenset({b"\2", b"\1"}))
     audit.log_verdict(context, "issued")

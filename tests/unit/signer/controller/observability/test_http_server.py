@@ -26,10 +26,12 @@ from signer.controller.observability.http_server import (
     build_app,
     self_signed_context,
 )
+from signer.controller.policies.object_reader import PolicyState
 from signer.controller.queue.workqueue import QueueState
 from signer.controller.reports.derived_conditions import NodeCounts
 from signer.errors import NodeOfAnotherMachine
 from signer.fairness.memory_budget import MemoryBudget
+from signer.inventory.custom_resources.policy_object import PolicyObject, read_policy
 from signer.kinds.cluster import ClusterKey
 from signer.policy.policy import EndorsementKeyRules, Policy, TrustMode
 from signer.settings.trust_bundles import TrustBundleFiles, load_trust_bundle
@@ -340,6 +342,11 @@ def test_a_tenant_with_many_clusters_cannot_fill_the_metrics(
     assert labels.label(HOME) == "tenants/blue"
 
 
+def policy_object(name: str) -> PolicyObject:
+    metadata = {"name": name, "uid": name, "resourceVersion": "1", "generation": 1}
+    return read_policy({"metadata": metadata, "spec": {}})
+
+
 def test_state_of_this_replica_is_shown() -> None:
     registry = metrics.build_registry(
         lambda: None,
@@ -347,7 +354,10 @@ def test_state_of_this_replica_is_shown() -> None:
         MemoryBudget(),
         version="0.1",
         ready=lambda: True,
-        policies=lambda: {("file", ""): False, ("object", "production"): True},
+        policies=lambda: [
+            (policy_object("a"), PolicyState(problems=("unknown key",), in_force=None)),
+            (policy_object("production"), PolicyState(problems=(), in_force=1)),
+        ],
         replicas=lambda: 3,
         clock_skew=lambda: -61.5,
         failing_kinds=lambda: {"Machines": 90.0},
@@ -359,8 +369,8 @@ def test_state_of_this_replica_is_shown() -> None:
     assert failing == 90
     assert registry.get_sample_value("node_attestation_build_info", {"version": "0.1"}) == 1
     valid = partial(registry.get_sample_value, "node_attestation_policy_valid")
-    assert valid({"source": "file", "policy": ""}) == 0
-    assert valid({"source": "object", "policy": "production"}) == 1
+    assert valid({"policy": "a"}) == 0
+    assert valid({"policy": "production"}) == 1
     assert registry.get_sample_value("node_attestation_replicas") == 3
     assert registry.get_sample_value("node_attestation_clock_skew_seconds") == -61.5
 

@@ -1,22 +1,16 @@
-"""Policies in force: replaced whole, from a file or from objects; the last valid one is kept."""
+"""Policies in force: replaced whole, the last valid one is kept."""
 
-import os
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from common.errors import ApiServerUnavailable
 from signer.controller.policies.active import ActivePolicies
-from signer.controller.policies.file_reader import PolicyFile
 from signer.controller.policies.object_reader import PolicyObjects, PolicyState
 from signer.errors import PolicyInvalid, PolicyMissing
 from signer.inventory.custom_resources.policy_object import PolicyObject, read_policy
 from signer.policy.policy import NameReuse, NodeNameRules, Policy, PolicySet
-from signer.settings.config import load_policy_file
 from signer.settings.trust_bundles import TrustBundleInvalid
 from signer.verify.x509.trust_anchors import NO_ANCHORS, TrustAnchors
 from tests.builders.kube_objects import HOME
@@ -169,81 +163,3 @@ def test_no_policy_is_an_alarm_with_the_next_step(caplog: pytest.LogCaptureFixtu
     [record] = caplog.records
     assert record.message == "no policy in force"
     assert "create a KubeletAttestationPolicy" in vars(record)["fields"]["message"]
-
-
-@dataclass(slots=True)
-class File:
-    """Policies from a file."""
-
-    path: Path
-    active: ActivePolicies = field(default_factory=lambda: ActivePolicies(lambda _: {}))
-    file: PolicyFile = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.write({})
-        self.file = PolicyFile(load_policy_file(self.path), self.active)
-
-    def write(self, spec: dict[str, Any]) -> None:
-        document = {
-            "apiVersion": "attestation.cluster.x-k8s.io/v1alpha1",
-            "kind": "KubeletAttestationPolicy",
-            "metadata": {"name": "default"},
-            "spec": spec,
-        }
-        self.path.write_text(yaml.safe_dump(document), encoding="utf-8")
-
-    def name_reuse(self) -> NameReuse:
-        return self.active.policy_of(HOME).name_reuse
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> File:
-    return File(tmp_path / "policy.yaml")
-
-
-def test_changed_file_is_in_force_after_two_equal_reads(file: File) -> None:
-    assert not any(file.file.reload() for _ in range(3))
-    file.write({"nameReuse": "AfterCertificate"})
-    assert not file.file.reload()
-    assert file.name_reuse() is NameReuse.AFTER_MACHINE
-    assert file.file.reload()
-    assert file.name_reuse() is NameReuse.AFTER_CERTIFICATE
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda path: path.write_text("spec: {"),
-        lambda path: path.write_bytes(b"\xff"),
-        os.unlink,
-    ],
-    ids=["not YAML", "not UTF-8", "deleted"],
-)
-def test_invalid_file_keeps_the_policies_in_force(
-    file: File, caplog: pytest.LogCaptureFixture, spoil: Callable[[Path], object]
-) -> None:
-    file.file.reload()
-    file.file.reload()
-    spoil(file.path)
-    assert not any(file.file.reload() for _ in range(4))
-    assert file.name_reuse() is NameReuse.AFTER_MACHINE
-    assert not file.file.is_valid
-    alarms = [r.message for r in caplog.records if r.levelname == "WARNING"]
-    assert alarms == ["policy file is invalid"]
-    file.write({"nameReuse": "AfterCertificate"})
-    assert [file.file.reload() for _ in range(3)] == [False, True, False]
-    assert file.file.is_valid
-
-
-def test_digest_is_that_of_the_file_whose_policies_are_in_force(file: File) -> None:
-    """Replicas with another digest do not share the Clusters with this one."""
-    before = file.file.digest
-    file.path.write_text("spec: {")
-    for _ in range(3):
-        file.file.reload()
-    assert file.file.digest == before
-    file.write({"nameReuse": "AfterCertificate"})
-    assert file.file.digest == before
-    for _ in range(3):
-        file.file.reload()
-    assert file.file.digest == load_policy_file(file.path).digest != before

@@ -25,7 +25,7 @@ class Management:
             "policies", unreadable=UNREADABLE["KubeletAttestationPolicies"]
         )
         self.clusters.replace({})
-        self.sync = PolicySync(cast("Any", self), None)
+        self.sync = PolicySync(cast("Any", self))
 
     def put(self, name: str) -> None:
         metadata = {"name": name, "uid": name, "resourceVersion": "1", "generation": 1}

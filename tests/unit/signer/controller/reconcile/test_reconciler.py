@@ -287,7 +287,7 @@ def test_an_answer_with_an_unknown_certificate_is_denied_by_policy(
 def test_the_audit_record_of_a_certificate_says_what_was_attested(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Operators search it afterwards, and `learn` reads it."""
+    """Operators search it afterwards."""
     caplog.set_level(logging.INFO, logger="signer")
     fixture = ReconcilerFixture()
     fixture.reconcile(fixture.file(fixture.scenario.answer_csr()))

@@ -126,6 +126,14 @@ def test_reason_and_next_step_are_reported(case: str) -> None:
     assert not report.served
 
 
+def test_metric_says_that_nothing_is_served_without_any_policy() -> None:
+    report = report_cluster(cluster(), OURS, policies(), None)
+    assert report is not None
+    families = {f.name: f for f in metrics.collect_clusters(lambda: [report])}
+    [sample] = families["node_attestation_cluster_served"].samples
+    assert (sample.labels["reason"], sample.value) == ("PolicyMissing", 0)
+
+
 def test_cluster_without_policy_and_annotation_has_no_report() -> None:
     """A policy for all other Clusters does not ask each of them to opt in."""
     assert report_cluster(cluster(), frozenset(), policies(DEFAULT), None) is None

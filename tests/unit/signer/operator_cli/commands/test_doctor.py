@@ -291,6 +291,7 @@ def test_cluster_that_does_not_exist_is_a_problem(monkeypatch: pytest.MonkeyPatc
     """`doctor --cluster` with a typing error ended with status 0."""
     running = SignerState(namespace="n", leases=[replica_lease()], live=frozenset({"one"}))
     monkeypatch.setattr(doctor, "check_management", lambda *_: [])
+    monkeypatch.setattr(doctor, "check_policies", lambda _: [])
     monkeypatch.setattr(doctor, "read_signer", lambda _session: running)
     absent = ClusterKey(namespace="team-a", name="typo")
     arguments = {"cluster": absent, "signer_namespace": "n", "signer_account": "a"}

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from signer.inventory.replica_records.replica_leases import PolicySource, encode_states
 from signer.kinds import resources
 from signer.kinds.policy import POLICIES
 from signer.kube.leases import Lease
@@ -162,91 +161,33 @@ def test_state_of_a_cluster_is_what_the_signer_wrote(
     assert findings == [results.get(state, FindingResult.PROBLEM)]
 
 
-MANY = encode_states([{**UNREADABLE, "namespace": "team-b"}] * 101, 102)
-LISTED = encode_states([UNREADABLE], 3)
-OTHERS = encode_states([{"namespace": "team-b", "name": "c1", "state": "Forbidden"}], 3)
-
-
-@pytest.mark.parametrize(
-    ("states", "state"),
-    [
-        ([""], None),
-        (["{}"], None),
-        ([OTHERS], "Served"),
-        ([LISTED], "KubeconfigRefused"),
-        ([LISTED, OTHERS], "KubeconfigRefused"),
-        ([OTHERS, LISTED], "KubeconfigRefused"),
-        ([OTHERS, MANY], None),
-        ([MANY, LISTED], "KubeconfigRefused"),
-    ],
-)
-def test_state_of_a_cluster_is_in_the_leases_while_the_policies_are_in_a_file(
-    states: list[str], state: str | None
-) -> None:
-    """An operator saw nothing of a Cluster that was not served."""
-    management = Management()
-    for number, said in enumerate(states):
-        management.store(replica_lease(f"{number}", source=PolicySource.FILE, states=said))
-    gone = NOW - timedelta(hours=1)
-    management.store(replica_lease("ended", source=PolicySource.FILE, states=LISTED, renewed=gone))
-    assert read(management).of_cluster(CLUSTER).get("state") == state
-
-
 READY = {"type": "Ready", "status": "True", "reason": "InForce", "message": "m"}
 INVALID = {**READY, "status": "False", "reason": "PolicyInvalid", "message": "spec.x: unknown key"}
-UNREAD = "the signer has its policies in a file, so this object has no effect"
-WRONG_FILE = (
-    "PolicyInvalid: the policy file of the signer is invalid. The policies of its last valid"
-    " content stay in force until the signer ends"
-)
+NO_POLICY = "PolicyMissing: no Cluster is served: there is no KubeletAttestationPolicy"
 
 
 @pytest.mark.parametrize(
-    ("source", "conditions", "expected"),
+    ("policies", "expected"),
     [
-        (PolicySource.OBJECTS, [READY], [("all", FindingResult.OK, "")]),
-        (None, [READY], [("all", FindingResult.OK, "")]),
-        (
-            PolicySource.OBJECTS,
-            [INVALID],
-            [("all", FindingResult.PROBLEM, "PolicyInvalid: spec.x: unknown key")],
-        ),
-        (
-            PolicySource.OBJECTS,
-            [],
-            [("all", FindingResult.UNKNOWN, "no signer has written its status")],
-        ),
-        (
-            PolicySource.FILE,
-            [READY],
-            [
-                (NAMESPACE, FindingResult.OK, "they are in a file"),
-                ("all", FindingResult.WARNING, UNREAD),
-            ],
-        ),
-        (
-            PolicySource.INVALID_FILE,
-            [READY],
-            [
-                (NAMESPACE, FindingResult.PROBLEM, WRONG_FILE),
-                ("all", FindingResult.WARNING, UNREAD),
-            ],
-        ),
+        ([[READY]], [("p0", FindingResult.OK, "")]),
+        ([[INVALID]], [("p0", FindingResult.PROBLEM, "PolicyInvalid: spec.x: unknown key")]),
+        ([[]], [("p0", FindingResult.UNKNOWN, "no signer has written its status")]),
+        ([], [(NAMESPACE, FindingResult.PROBLEM, NO_POLICY)]),
     ],
-    ids=["in force", "no replica", "refused", "no status", "file", "invalid file"],
+    ids=["in force", "refused", "no status", "no policy"],
 )
-def test_finding_says_where_the_policies_are_and_which_are_wrong(
-    source: PolicySource | None,
-    conditions: list[dict[str, str]],
-    expected: list[tuple[str, FindingResult, str]],
+def test_finding_says_which_policies_are_wrong_or_that_there_is_none(
+    policies: list[list[dict[str, str]]], expected: list[tuple[str, FindingResult, str]]
 ) -> None:
     management = Management()
-    if source is not None:
-        management.store(replica_lease(source=source))
-    metadata = {"name": "all", "generation": 1}
-    management.put(
-        POLICIES.collection_path(),
-        {"metadata": metadata, "spec": {}, "status": {"conditions": conditions}},
-    )
+    for number, conditions in enumerate(policies):
+        metadata = {"name": f"p{number}", "generation": 1}
+        status = {"conditions": conditions}
+        body = {"metadata": metadata, "spec": {}, "status": status}
+        management.put(POLICIES.collection_path(), body)
     found = list(check_policies(read(management)))
     assert [(each.object, each.result, each.message) for each in found] == expected
+
+
+def test_policies_that_cannot_be_read_are_not_missing() -> None:
+    assert not list(check_policies(SignerState(namespace=NAMESPACE, problem="it may not list")))

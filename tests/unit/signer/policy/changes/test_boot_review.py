@@ -11,16 +11,18 @@ from signer.kinds.cluster import ClusterKey
 from signer.policy.changes.boot_review import (
     Group,
     NodeBoot,
-    ReviewedPolicy,
-    Value,
     add_values,
+    allows_elsewhere,
     describe_change,
+    find_recorded,
     find_refused,
     find_unused,
+    group_of,
+    missing_pcrs,
     remove_values,
 )
-from signer.policy.load import load_spec
-from signer.policy.policy import Policy
+from signer.policy.changes.edits import ReviewedPolicy, Value
+from tests.builders.policy_specs import VENDOR_KEY
 
 OLD, NEW, OTHER = "aa" * 32, "bb" * 32, "cc" * 32
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
@@ -32,9 +34,7 @@ def reviewed(**changes: Any) -> ReviewedPolicy:  # noqa: ANN401 - keys of a spec
     allowed = {"sha256": {"0": [OLD.upper()], "4": [OLD]}}
     pcrs = {"mode": "Enforce", "selection": {"sha256": [0, 4]}, "allowed": allowed}
     spec = {"pcrs": pcrs, **changes}
-    policy = load_spec("production", spec)
-    assert isinstance(policy, Policy), policy
-    return ReviewedPolicy(policy=policy, spec=spec)
+    return ReviewedPolicy.of("production", spec)
 
 
 def measured(pcr_0: str = OLD, pcr_4: str = OLD, **fields: Any) -> MeasuredValues:  # noqa: ANN401
@@ -82,8 +82,77 @@ def test_values_that_count_for_nothing_are_no_group() -> None:
     """The policy may have changed since the node was refused."""
     others = MeasuredValues(pcrs={"sha384": {"0": "bb" * 48}, "sha256": {"7": NEW}})
     assert refused_in(reviewed(), [node(others), node(measured())]) == []
-    recording = reviewed(pcrs={"mode": "Record"})
-    assert refused_in(recording, [node(measured(NEW))]) == []
+    assert refused_in(recording(), [node(measured(NEW))]) == []
+
+
+def recording(**changes: Any) -> ReviewedPolicy:  # noqa: ANN401 - keys of a spec
+    pcrs = {"mode": "Record", "selection": {"sha256": [0, 4]}}
+    return reviewed(**{"pcrs": pcrs, **changes})
+
+
+def test_first_values_of_a_policy_that_records_are_those_of_attested_boots() -> None:
+    """What the event log refused is no such boot."""
+    nodes = [node(attested=measured(NEW)), node(), node(measured(OTHER)), node(measured(OTHER))]
+    before = recording()
+    large, small = find_recorded(before, nodes)
+    assert (len(large.nodes), len(small.nodes)) == (3, 1)
+    assert small.values == (Value(("sha256", "0"), NEW), Value(("sha256", "4"), OLD))
+    spec = add_values(add_values(before.spec, small), large)
+    assert spec["pcrs"] == {
+        "mode": "Warn",
+        "selection": {"sha256": [0, 4]},
+        "allowed": {"sha256": {"0": [OLD, NEW], "4": [OLD]}},
+    }
+    after = ReviewedPolicy.of("production", spec)
+    assert find_recorded(after, nodes) == []
+    assert refused_in(after, nodes[:2]) == []
+
+
+def test_default_selection_is_recorded_without_the_pcr_that_names_the_machine() -> None:
+    values = {str(index): OLD for index in (0, 1, 2, 3, 4, 5, 7)}
+    named = {"certificateAuthorities": ["/roots"]}
+    boot = node(attested=MeasuredValues(pcrs={"sha256": values}))
+    [found] = find_recorded(recording(pcrs={}, attestationKey=named), [boot])
+    assert [value.where[1] for value in found.values] == list(values)
+    assert find_recorded(recording(pcrs={}), [boot]) == [], "PCR 6 is not known"
+
+
+def test_lists_of_the_event_log_begin_only_where_the_policy_has_rules_on_it() -> None:
+    boot = node(attested=measured(boot_loaders=(NEW, OLD), platform_keys=(OTHER,)))
+    [plain] = find_recorded(recording(), [boot])
+    assert [value.where for value in plain.values] == [("sha256", "0"), ("sha256", "4")]
+    before = recording(eventLog={"bootLoaders": [OLD]})
+    [found] = find_recorded(before, [boot])
+    assert add_values(before.spec, found)["eventLog"] == {
+        "bootLoaders": [OLD, NEW],
+        "platformKeys": [OTHER],
+    }
+
+
+def test_each_selected_bank_gets_its_first_lists() -> None:
+    before = recording(pcrs={"selection": {"sha256": [4], "sha384": [4, 7]}})
+    sha384 = {"4": "dd" * 48, "7": "ee" * 48}
+    boot = node(attested=MeasuredValues(pcrs={"sha256": {"4": OLD}, "sha384": sha384}))
+    [found] = find_recorded(before, [boot])
+    after = ReviewedPolicy.of("production", add_values(before.spec, found))
+    assert after.lists(None) == {
+        ("sha256", "4"): {OLD},
+        ("sha384", "4"): {sha384["4"]},
+        ("sha384", "7"): {sha384["7"]},
+    }
+
+
+def test_boot_without_a_selected_pcr_is_not_known() -> None:
+    before = recording(pcrs={"mode": "Record", "selection": {"sha256": [0, 4, 7], "sha384": [0]}})
+    assert find_recorded(before, [node()]) == []
+    assert missing_pcrs(before, measured()) == ["sha256:7", "sha384:0"]
+    assert missing_pcrs(reviewed(), None) == ["sha256:0", "sha256:4"]
+
+
+def test_pcr_that_the_vendor_signs_is_not_missing() -> None:
+    rule = {"keys": [VENDOR_KEY], "pcrs": {"sha256": [11]}}
+    policy = reviewed(pcrs={**reviewed().spec["pcrs"], "signedBy": [rule]})
+    assert missing_pcrs(policy, measured()) == []
 
 
 def test_number_of_a_pcr_that_is_none_stops_no_review() -> None:
@@ -135,7 +204,7 @@ def both() -> ReviewedPolicy:
 
 
 def group(where: tuple[str, ...], digest: str, *nodes: NodeBoot) -> Group:
-    return reviewed().group(None, (Value(where, digest),), nodes)
+    return group_of(reviewed(), None, (Value(where, digest),), nodes)
 
 
 def test_value_is_unused_when_no_node_has_it_any_more() -> None:
@@ -199,7 +268,7 @@ def test_value_with_an_end_is_refused_again_after_it() -> None:
     assert find_refused(policy, nodes, NOW) == []
     [again] = find_refused(policy, nodes, NOW + timedelta(seconds=1))
     assert again.values == (Value(("sha256", "0"), NEW),)
-    assert not policy.allows_elsewhere(again, NOW + timedelta(seconds=1))
+    assert not allows_elsewhere(policy, again, NOW + timedelta(seconds=1))
     assert "until" not in add_values(policy.spec, again)["pcrs"]
 
 
@@ -214,5 +283,5 @@ def test_end_of_a_value_is_removed_with_its_last_entry() -> None:
 
 def test_value_that_another_list_has_would_end_there_too() -> None:
     policy = both()
-    assert policy.allows_elsewhere(group(("sha256", "4"), NEW), NOW)
-    assert not policy.allows_elsewhere(group(("sha256", "4"), OTHER), NOW)
+    assert allows_elsewhere(policy, group(("sha256", "4"), NEW), NOW)
+    assert not allows_elsewhere(policy, group(("sha256", "4"), OTHER), NOW)

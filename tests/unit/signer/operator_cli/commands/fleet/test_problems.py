@@ -13,23 +13,22 @@ import pytest
 from common.names import CLIENT_SIGNER
 from signer.inventory.cluster_api.cluster import ClusterCondition, ClusterObject
 from signer.inventory.custom_resources.policy_object import PolicyObject, read_policy
-from signer.inventory.replica_records.replica_leases import PolicySource
 from signer.inventory.unreadable_kinds import CLUSTER_MESSAGE
+from signer.kinds.attested_node import Refusal
 from signer.operator_cli.commands.fleet import problems
 from signer.operator_cli.management.signer_state import SignerState
 from signer.operator_cli.session import Session
 from tests.builders.operator_clusters import CLUSTER
-from tests.builders.operator_snapshot import snapshot
+from tests.builders.operator_snapshot import NODE, NOW, snapshot
 from tests.builders.replica_leases import replica_lease
 from tests.builders.unreadable import with_managed_fields
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.cluster_objects import CAPI
 from tests.fakes.management_api import Console, FakeManagement
 
-RUNNING = SignerState(namespace="system", leases=[replica_lease()], live=frozenset({"one"}))
+STOPPED = SignerState(namespace="system")
+RUNNING = replace(STOPPED, leases=[replica_lease()], live=frozenset({"one"}))
 
-
-FROM_FILE = replace(RUNNING, leases=[replica_lease(source=PolicySource.INVALID_FILE)])
 REFUSED = [
     {
         "type": "Ready",
@@ -57,16 +56,10 @@ def policy(conditions: Sequence[object] = (), **state: str) -> PolicyObject:
     [
         (replace(RUNNING, policies=[policy(state="Served")]), 0, ""),
         (
-            RUNNING,
-            1,
-            "Unserved team-a/c1 PolicyMissing: kubectl attestation doctor --cluster team-a/c1",
-        ),
-        (
             replace(RUNNING, policies=[policy(REFUSED, state="Served")]),
             1,
             "Policy -/- PolicyInvalid: kubectl attestation policy check",
         ),
-        (FROM_FILE, 1, "Policy -/- PolicyInvalid: kubectl attestation policy check FILE"),
         (
             replace(RUNNING, policies=[policy(state="Served", message="it expires")]),
             1,
@@ -83,7 +76,7 @@ def policy(conditions: Sequence[object] = (), **state: str) -> PolicyObject:
             "Unserved team-a/c1 KubeconfigRefused: kubectl attestation doctor --cluster team-a/c1",
         ),
         (
-            SignerState(namespace="system"),
+            replace(STOPPED, policies=[policy(state="Served")]),
             1,
             "Unserved system/- NoReplica: kubectl get pods -n system",
         ),
@@ -91,9 +84,7 @@ def policy(conditions: Sequence[object] = (), **state: str) -> PolicyObject:
     ],
     ids=[
         "served",
-        "no policy",
         "refused policy",
-        "invalid file",
         "expiring",
         "unreadable object of the workload cluster",
         "not served",
@@ -105,13 +96,23 @@ def test_what_the_signer_wrote_is_a_row_with_the_next_command(
     monkeypatch: pytest.MonkeyPatch, signer: SignerState, status: int, row: str
 ) -> None:
     """A page of the documentation may follow the command."""
-    items = listed(monkeypatch, signer, CLUSTER, status)
-    rows = [
+    assert rows(listed(monkeypatch, signer, CLUSTER, status)) == [row] * bool(row)
+
+
+def rows(items: list[dict[str, Any]]) -> list[str]:
+    """Return what the command lists, each in one line."""
+    return [
         f"{i['problem']} {i['namespace'] or '-'}/{i['cluster'] or '-'} {i['reason']}:"
         f" {i['nextStep'].partition(', see')[0]}"
         for i in items
     ]
-    assert rows == [row] * bool(row)
+
+
+def test_without_any_policy_nothing_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert rows(listed(monkeypatch, RUNNING, CLUSTER, 1)) == [
+        "Policy -/- PolicyMissing: create one: docs/policies.md, The first policy",
+        "Unserved team-a/c1 PolicyMissing: kubectl attestation doctor --cluster team-a/c1",
+    ]
 
 
 def listed(
@@ -162,7 +163,8 @@ def test_object_of_any_tenant_that_cannot_be_read_is_a_row_and_ends_no_command(
     monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """The command ended at it, for all namespaces, with exit status 3."""
-    monkeypatch.setattr(problems, "read_signer", lambda _: RUNNING)
+    signer = replace(RUNNING, policies=[policy(state="Served")])
+    monkeypatch.setattr(problems, "read_signer", lambda _: signer)
     management = FakeManagement()
     plural = f"{kind.lower()}s"
     path = f"/apis/{CAPI}/namespaces/team-b/{plural}"
@@ -181,3 +183,19 @@ def test_object_of_any_tenant_that_cannot_be_read_is_a_row_and_ends_no_command(
         f"correct the object, or kubectl delete {kind.lower()} deep -n team-b"
     )
     assert f"left out: {kind} team-b/deep: nested too deeply" in console.complaint
+
+
+@pytest.mark.parametrize(
+    ("reason", "more"),
+    [
+        ("EventLogMissing", " --challenge-keys"),
+        ("RequesterNotAllowed", ""),
+        ("OfALaterVersion", ""),
+    ],
+)
+def test_challenge_keys_are_asked_for_only_if_an_answer_was_refused(reason: str, more: str) -> None:
+    """Who has them can forge answers."""
+    refusal = Refusal(reason=reason, message="m", time=NOW, request="csr-1")
+    assert problems._next_step(replace(NODE, last_refusal=refusal)) == (
+        f"kubectl attestation explain csr-1 --cluster team-a/c1{more}"
+    )

@@ -33,7 +33,7 @@ def put_policy(management: FakeCluster, name: str = "p", **changes: object) -> N
     allowed = {"sha256": {"4": [OWN]}}
     pcrs = {"mode": "Warn", "selection": {"sha256": [4]}, "allowed": allowed, **changes}
     metadata = {"name": name, "uid": "u", "generation": 1}
-    body = {"metadata": metadata, "spec": {"pcrs": pcrs}, "status": {"selectedClusters": 1}}
+    body = {"metadata": metadata, "spec": {"pcrs": pcrs}}
     management.put(POLICIES.collection_path(), body)
 
 
@@ -66,7 +66,7 @@ def console(
     file.write_text(json.dumps(predictions), encoding="utf-8")
     public.write_bytes(key.public_key().public_bytes(Encoding.PEM, SPKI))
     (directory / "predictions.json.sig").write_text(sign(key, file.read_bytes()) + "\n", "ascii")
-    fixed = {"signature": None, "policy": None, "until": None, "signer_namespace": "system"}
+    fixed = {"signature": None, "policy": None, "until": None, "dry_run": "none"}
     named = {"file": file, "key": public, "yes": True}
     return Console(management, {**fixed, **named, **arguments})
 
@@ -104,7 +104,7 @@ def test_later_import_of_a_vendor_supersedes_only_its_own(
     assert pcrs["until"] == [{"value": FIRST, "time": MONTH_LATER}]
     assert imports[NAME] == {"sha256": {"4": [FIRST, SECOND]}}
     assert imports[fingerprint(other.public_key())] == {"sha256": {"4": ["cc" * 32]}}
-    assert f"  count until {MONTH_LATER}: sha256:4 {FIRST}\n" in shown.complaint
+    assert f"  counts until {MONTH_LATER}: sha256:4 {FIRST}\n" in shown.complaint
 
 
 @pytest.mark.parametrize("end", ["2026-11-01T00:00:00Z", "2026-12-31T00:00:00Z"])
@@ -117,9 +117,7 @@ def test_value_that_counts_again_is_shown(
     shown = console(management, tmp_path)
     pcrs_import.run(shown.session())
     assert "until" not in stored(management)[0]
-    assert f"  count from now on, without the end that they had: sha256:4 {FIRST}\n" in (
-        shown.complaint
-    )
+    assert f"  counts without the end that it had: sha256:4 {FIRST}\n" in shown.complaint
 
 
 def test_nothing_is_written_without_a_confirmation(management: FakeCluster, tmp_path: Path) -> None:
