@@ -13,6 +13,7 @@ import socket
 import ssl
 from base64 import b64encode
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -33,6 +34,16 @@ DEFAULT_HEADERS: Final = {
     "Accept-Encoding": "identity",
     "User-Agent": "kubelet-authenticator-tpm",
 }
+
+AUTHORITIES: Final = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/pki/tls/cacert.pem",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)
+"""Where systems keep their authorities, in the order of Go's crypto/x509, which client-go uses."""
 
 Remaining = Callable[[], float]
 """Returns the seconds that are left; zero or less when the time has passed."""
@@ -98,6 +109,7 @@ def _proxy_options(proxy: str, tls_class: type[ssl.SSLSocket]) -> dict[str, Any]
     """Return the credentials in the proxy's URL as a header, and how its certificate is verified.
 
     The certificate of an https proxy is verified with the system's authorities, as client-go does.
+    The OpenSSL of the bundled CPython knows no place of them.
     """
     options: dict[str, Any] = {}
     parts = urlsplit(proxy)
@@ -106,7 +118,8 @@ def _proxy_options(proxy: str, tls_class: type[ssl.SSLSocket]) -> dict[str, Any]
         basic = b64encode(credentials.encode()).decode()
         options["proxy_headers"] = {"Proxy-Authorization": f"Basic {basic}"}
     if parts.scheme == "https":
-        options["proxy_ssl_context"] = ssl.create_default_context()
+        cafile = next((path for path in AUTHORITIES if Path(path).exists()), None)
+        options["proxy_ssl_context"] = ssl.create_default_context(cafile=cafile)
         options["proxy_ssl_context"].sslsocket_class = tls_class
     return options
 

@@ -65,6 +65,10 @@ class PcrBankNotAllocated(Fatal):
     """The TPM has no PCRs in a bank of the challenge's selection."""
 
 
+class PcrSignaturesUnusable(Fatal):
+    """The file with signatures of PCR values cannot be read, or has too many for an answer."""
+
+
 class PcrSelectionUnsupported(Fatal):
     """The challenge selects a bank or a PCR that this version does not support."""
 

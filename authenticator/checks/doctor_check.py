@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from authenticator import wiring
 from authenticator.config.exec_info import ExecInfo
 from authenticator.config.invocation import Invocation
 from authenticator.config.settings import Settings
@@ -60,6 +61,12 @@ class DoctorContext:
     """How the kubelet's call differs from the call that obtained the cached credential."""
     open_tpm: Callable[[Settings, Deadline], AbstractContextManager[Tpm]]
     probe: Callable[[Server, ApiCredential, Deadline], CsrApi]
+
+    def is_before_join(self) -> bool:
+        """Return whether this machine has neither a kubeconfig nor a certificate yet."""
+        if self.host_path(self.kubeconfig).exists() or isinstance(self.settings, AttestationError):
+            return False
+        return wiring.load_credential_or_none(self.settings.state_dir, self.clock) is None
 
     def required_settings(self) -> Settings:
         """Return the settings. Raises `CheckSkipped`."""

@@ -36,6 +36,8 @@ _TRUE: Final = frozenset({"", "1", "t", "true"})
 
 def check_exec_stanza(context: DoctorContext) -> str:
     """Check how the kubeconfig runs this program."""
+    if context.is_before_join():
+        return f"{context.host_path(context.kubeconfig)} does not exist yet: join writes it"
     source = kubeconfig.load(context.host_path(context.kubeconfig))
     stanza = source.user.get("exec")
     if not isinstance(stanza, dict):
@@ -62,6 +64,8 @@ def _is_absolute(command: object) -> bool:
 
 def check_program(context: DoctorContext) -> str:
     """Check that the program of the kubeconfig can be run."""
+    if context.is_before_join():
+        return "join writes its path into the kubeconfig"
     try:
         stanza = kubeconfig.load(context.host_path(context.kubeconfig)).user.get("exec")
     except KubeconfigUnusable:

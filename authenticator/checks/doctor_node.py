@@ -1,13 +1,14 @@
 """Checks of `doctor`: this program's own settings, state, TPM, credentials and API server."""
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from authenticator import wiring
 from authenticator.checks import kubelet_process
 from authenticator.checks.doctor_check import CheckFailed, CheckSkipped, DoctorContext
-from authenticator.config import bootstrap_credential
+from authenticator.config import bootstrap_credential, pcr_signatures
 from authenticator.enroll.serving import serving_directory
 from authenticator.errors import BootstrapCredentialUnusable
 from authenticator.model import EXCHANGE_TTL_SECONDS, ApiCredential, CsrApi, Deadline
@@ -15,6 +16,7 @@ from authenticator.state.credential import Freshness, freshness, overdue_seconds
 from authenticator.state.directory import StateDirectory
 from authenticator.state.run_record import DONE, STARTED
 from authenticator.state.store import FileStore
+from common.challenge import decode_challenge
 from common.errors import AttestationError
 
 CLOCK_TOLERANCE_SECONDS: Final = 60
@@ -73,12 +75,36 @@ def _require_writable(path: Path) -> None:
 
 
 def check_tpm(context: DoctorContext) -> str:
-    """Create the endorsement key and the attestation key."""
-    deadline = Deadline(context.clock, TPM_SECONDS)
-    with context.open_tpm(context.required_settings(), deadline) as tpm:
+    """Create both keys, and quote what the last challenge asks for, else the bank SHA-256."""
+    settings = context.required_settings()
+    selection = _challenged_pcrs(settings.state_dir, context) or {"sha256": (0,)}
+    with context.open_tpm(settings, Deadline(context.clock, TPM_SECONDS)) as tpm:
         key = tpm.endorsement_key()
         tpm.attestation_key()
-    return f"endorsement key with {len(key.certificates)} certificates, attestation key"
+        tpm.quote(selection, b"doctor")
+    return (
+        f"endorsement key with {len(key.certificates)} certificates, attestation key, PCRs of"
+        f" {', '.join(selection)}"
+    )
+
+
+def _challenged_pcrs(state_dir: Path, context: DoctorContext) -> Mapping[str, Sequence[int]] | None:
+    """Return the PCRs that the last challenge asks for; None without an exchange."""
+    if not state_dir.is_dir():
+        return None
+    with StateDirectory(state_dir) as directory:
+        exchanges = FileStore(directory, context.clock).pending_exchanges()
+    challenges = [exchange.challenge for exchange in exchanges if exchange.challenge]
+    return decode_challenge(challenges[-1]).pcrs if challenges else None
+
+
+def check_pcr_signatures(context: DoctorContext) -> str:
+    """Check that the signatures of PCR values fit into an answer."""
+    path = context.required_settings().pcr_signature_file
+    selections = pcr_signatures.require_usable(path)
+    if selections is None:
+        return f"{path} does not exist; only some policies need it"
+    return f"{path} has signatures for {selections} selections of PCRs"
 
 
 def check_bootstrap_credential(context: DoctorContext) -> str:
@@ -87,7 +113,7 @@ def check_bootstrap_credential(context: DoctorContext) -> str:
         path, _ = bootstrap_credential.find_bootstrap_credential(context.required_settings())
     except BootstrapCredentialUnusable as error:
         try:
-            return f"{error.message}; not needed: certificate {check_certificate(context)}"
+            return f"{error.message}; not needed: certificate {_check_certificate(context)}"
         except CheckFailed as no_certificate:
             raise CheckFailed(f"{error.message}; {no_certificate}") from error
     return f"{path} has one"
@@ -116,6 +142,12 @@ def check_permission(context: DoctorContext) -> str:
 
 def check_certificate(context: DoctorContext) -> str:
     """Check that the cache holds a certificate for this call that has not expired."""
+    if context.is_before_join():
+        return "none yet: join gets it"
+    return _check_certificate(context)
+
+
+def _check_certificate(context: DoctorContext) -> str:
     call = context.invocation()
     credential = call.matches(wiring.load_credential_from(call.settings.state_dir, context.clock))
     if credential is None:

@@ -199,11 +199,17 @@ _CHECKS: Final[tuple[tuple[str, str, Check], ...]] = (
     (
         "TPM",
         (
-            "load its driver, and let this user open the device. If the TPM has failed: power the"
+            "load its driver, and let this user open the device. A PCR bank is allocated in the"
+            " settings of the firmware. If the TPM has failed: power the"
             " machine off and on; if that does not help, replace the TPM, and let an operator run"
             " kubectl attestation replace with its new key. See docs/node.md, The TPM"
         ),
         doctor_node.check_tpm,
+    ),
+    (
+        "PCR signatures",
+        "sign with fewer keys, or let systemd-stub provide the file again",
+        doctor_node.check_pcr_signatures,
     ),
     (
         "bootstrap credential",

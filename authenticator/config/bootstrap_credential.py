@@ -60,7 +60,7 @@ def _credential_of(path: Path, config: kubeconfig.Kubeconfig) -> ApiCredential:
                 f"{path}: its user has {key}, which is not supported: it needs a token or a client"
                 " certificate"
             )
-    token = _value(config, "token", "tokenFile")
+    token = _token(config)
     if token is not None:
         return Token(token=_header_value(path, token.decode("utf-8", "replace").strip()))
     certificate = _data(config, "client-certificate")
@@ -78,12 +78,19 @@ def _header_value(path: Path, token: str) -> str:
     return token
 
 
-def _value(config: kubeconfig.Kubeconfig, key: str, file_key: str) -> bytes | None:
-    inline = _text(config.path, config.user, key)
-    if inline is not None:
-        return inline.encode()
-    name = _text(config.path, config.user, file_key)
-    return None if name is None else config.file(name)
+def _token(config: kubeconfig.Kubeconfig) -> bytes | None:
+    """Return the token: that of its file, which client-go prefers while it can read it."""
+    inline, name = (_text(config.path, config.user, key) for key in ("token", "tokenFile"))
+    if name is not None:
+        try:
+            token = config.file(name)
+        except KubeconfigUnusable:
+            if inline is None:
+                raise
+        else:
+            if token.strip() or inline is None:
+                return token
+    return None if inline is None else inline.encode()
 
 
 def _data(config: kubeconfig.Kubeconfig, key: str) -> bytes | None:

@@ -4,7 +4,7 @@ Unknown settings are errors, and one error reports all problems (see `setting_ta
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, cast
@@ -125,7 +125,7 @@ class Settings:
             raise ConfigurationInvalid(f"{self.endorsement_password_file}: {error}") from error
 
     def event_log(self) -> bytes | None:
-        """Return the firmware's event log; `None` if the file cannot be read.
+        """Return the firmware's event log; `None` if the file is empty or cannot be read.
 
         The signer decides whether the policy needs one.
         """
@@ -134,24 +134,18 @@ class Settings:
 
         return _read_optional(self.event_log_file, MAX_EVENT_LOG)
 
-    def pcr_signatures(self) -> bytes | None:
-        """Return the signatures of PCR values that the vendor of the boot image made.
+    def pcr_signatures(self, pcrs: Mapping[str, Sequence[int]]) -> bytes | None:
+        """Return the vendor's signatures of values of these PCRs: see `pcr_signatures.load_for`."""
+        from authenticator.config import pcr_signatures  # noqa: PLC0415 - as above
 
-        `None` if the file cannot be read or is larger than an answer may have. The signer decides
-        whether the policy needs them.
-        """
-        from common.evidence import MAX_PCR_SIGNATURES  # noqa: PLC0415 - as above
-
-        signatures = _read_optional(self.pcr_signature_file, MAX_PCR_SIGNATURES)
-        is_too_large = signatures is not None and len(signatures) > MAX_PCR_SIGNATURES
-        return None if is_too_large else signatures
+        return pcr_signatures.load_for(self.pcr_signature_file, pcrs)
 
 
 def _read_optional(path: Path, limit: int) -> bytes | None:
-    """Return a file, cut one byte above the limit; `None` if it cannot be read."""
+    """Return a file, cut one byte above the limit; `None` if it is empty or cannot be read."""
     try:
         with path.open("rb") as file:
-            return file.read(limit + 1)
+            return file.read(limit + 1) or None
     except OSError:
         return None
 

@@ -1,6 +1,6 @@
 """The interfaces to the outside that a call uses; `wiring` builds the real ones."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ class EnrollDependencies:
     load_bootstrap: Callable[[Path], ApiCredential]
     query_provider: Callable[[str, Deadline], Identity]
     event_log: Callable[[], bytes | None]
-    pcr_signatures: Callable[[], bytes | None]
+    pcr_signatures: Callable[[Mapping[str, Sequence[int]]], bytes | None]
     token_hex: Callable[[], str]
     """128 random bits in hex."""
     jitter: Callable[[], float]

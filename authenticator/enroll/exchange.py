@@ -266,7 +266,9 @@ class _Exchange:
             signature=quote.signature,
             pcrs=quote.pcrs,
             event_log=self._deps.event_log() if challenge.event_log else None,
-            pcr_signatures=self._deps.pcr_signatures() if challenge.pcr_signatures else None,
+            pcr_signatures=(
+                self._deps.pcr_signatures(challenge.pcrs) if challenge.pcr_signatures else None
+            ),
         )
         pending = replace(
             pending, answer=encode_request(pkcs10, evidence.encode_attestation_data(answer))

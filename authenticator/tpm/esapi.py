@@ -63,6 +63,7 @@ _UNREADABLE: Final = frozenset(
         response_codes.RC_AUTH_FAIL,
         response_codes.RC_BAD_AUTH,
         response_codes.RC_HANDLE,
+        response_codes.RC_HIERARCHY,  # of the owner, who reads most indices
         response_codes.RC_NV_AUTHORIZATION,
         response_codes.RC_NV_LOCKED,
         response_codes.RC_NV_UNINITIALIZED,
@@ -77,6 +78,7 @@ class TpmConnection:
     """
 
     def __init__(self, tcti: str, endorsement_auth: bytes, deadline: Deadline) -> None:
+        self._has_password = bool(endorsement_auth)
         self._calls = BoundedCalls(deadline, is_retryable=_is_retryable)
         try:
             self._esapi = self._calls.run(lambda: _open(tcti))
@@ -327,7 +329,9 @@ class TpmConnection:
         try:
             return self._calls.run(call)
         except TSS2_Exception as error:
-            raise special(error.rc) or response_codes.error_for_code(error.rc, name) from error
+            raise special(error.rc) or response_codes.error_for_code(
+                error.rc, name, has_password=self._has_password
+            ) from error
 
 
 class _Unreadable(Exception):

@@ -23,6 +23,7 @@ from common.errors import AttestationError
 RC_FAILURE: Final = 0x101
 RC_BAD_AUTH: Final = 0x0A2
 RC_AUTH_FAIL: Final = 0x08E
+RC_HIERARCHY: Final = 0x085
 RC_HANDLE: Final = 0x08B
 RC_NV_AUTHORIZATION: Final = 0x149
 RC_NV_UNINITIALIZED: Final = 0x14A
@@ -71,12 +72,19 @@ _FULL: Final[_Meaning] = (
 )
 _PASSWORD: Final[_Meaning] = (
     EndorsementAuthorizationRequired,
-    "the password of the endorsement hierarchy is not that of endorsementPasswordFile: correct it",
+    (
+        "the password of the endorsement hierarchy is not that of endorsementPasswordFile: correct"
+        " it. TPM2_Clear removes the password; after it, remove the setting"
+    ),
+)
+_PASSWORD_NOT_CONFIGURED: Final[_Meaning] = (
+    EndorsementAuthorizationRequired,
+    "the endorsement hierarchy has a password: set endorsementPasswordFile to a file that holds it",
 )
 
 _MEANINGS: Final[Mapping[int, _Meaning]] = MappingProxyType(
     {
-        0x085: (  # HIERARCHY
+        RC_HIERARCHY: (
             EndorsementHierarchyDisabled,
             "the endorsement hierarchy of the TPM is disabled: enable it in the firmware settings",
         ),
@@ -137,8 +145,11 @@ def is_retryable(code: int) -> bool:
     return _MEANINGS.get(base_code(code)) is _BUSY
 
 
-def error_for_code(code: int, command: str) -> AttestationError:
-    """Return the error of a command that gave the code; its `detail` has the number."""
+def error_for_code(code: int, command: str, *, has_password: bool = True) -> AttestationError:
+    """Return the error of a command that gave the code; its `detail` has the number.
+
+    `has_password` says whether a password of the endorsement hierarchy is configured.
+    """
     detail = f"{command} returned {code:#x}"
     if code & _LAYER == _LAYER_TCTI:
         return TpmUnavailable(
@@ -146,7 +157,8 @@ def error_for_code(code: int, command: str) -> AttestationError:
             detail=detail,
         )
     if meaning := _MEANINGS.get(base_code(code)):
-        leaf, message = meaning
+        is_missing = meaning is _PASSWORD and not has_password
+        leaf, message = _PASSWORD_NOT_CONFIGURED if is_missing else meaning
         return leaf(message, detail=detail)
     return TpmFailed(
         f"{command} failed: tpm2_rc_decode {code:#x} explains the error",

@@ -154,7 +154,7 @@ class FakeNode:
             load_bootstrap=self._load_bootstrap,
             query_provider=self._query_provider,
             event_log=lambda: self.log,
-            pcr_signatures=lambda: self.pcr_signatures,
+            pcr_signatures=lambda _: self.pcr_signatures,
             token_hex=lambda: next(self._names),
             jitter=lambda: 0.5,
             phases=self.report,

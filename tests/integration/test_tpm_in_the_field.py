@@ -304,6 +304,24 @@ def test_disabled_endorsement_hierarchy_is_an_error(changeable: SoftwareTpm) -> 
         tpm.endorsement_key()
 
 
+def test_cleared_tpm_with_a_configured_password_names_the_remedy(changeable: SoftwareTpm) -> None:
+    changeable.clear()
+    with (
+        opened(changeable, auth=b"password") as tpm,
+        pytest.raises(errors.EndorsementAuthorizationRequired, match="TPM2_Clear removes"),
+    ):
+        exchange(tpm)
+
+
+def test_disabled_storage_hierarchy_is_not_the_endorsement_hierarchy(
+    changeable: SoftwareTpm,
+) -> None:
+    """It hides certificates that its owner reads, and no key."""
+    changeable.run("hierarchycontrol", "-C", "platform", "shEnable", "clear")
+    with opened(changeable) as tpm:
+        exchange(tpm)
+
+
 def test_owner_password_does_not_matter(changeable: SoftwareTpm) -> None:
     changeable.run("changeauth", "-c", "owner", "password")
     with opened(changeable) as tpm:

@@ -117,7 +117,7 @@ def verify_unattested_machine(
         NodeNameUnknown: no Machine, or several, have a nodeRef to the node, or no address of the
             Machine is a node name.
         NodeNameMismatch: the addresses of the Machine name another node.
-        NodeOfAnotherMachine: the Node has the provider ID of another Machine.
+        NodeOfAnotherMachine: the Node has another provider ID, or has none and did not ask.
         NodeRefMismatch: another Node has the Machine's provider ID.
 
     """
@@ -222,8 +222,12 @@ def _require_node(
     node = inventory.node(node_name)
     if node is None or node.provider_id == machine.provider_id:
         return
-    if node.provider_id or not isinstance(requester, NodeRequester):
+    if node.provider_id:
         raise NodeOfAnotherMachine("a Node of that name exists with another provider ID")
+    if not isinstance(requester, NodeRequester):
+        raise NodeOfAnotherMachine(
+            "a Node of that name exists without a provider ID, and only this node itself may ask"
+        )
 
 
 def _node_ref_alarms(

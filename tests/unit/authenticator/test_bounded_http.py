@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from urllib3 import BaseHTTPResponse, PoolManager
+from urllib3 import BaseHTTPResponse, PoolManager, ProxyManager
 from urllib3.exceptions import HTTPError, URLSchemeUnknown
 
+from authenticator import bounded_http
 from authenticator.bounded_http import DEFAULT_HEADERS, bounded_pool, send_once
 from authenticator.clock import SystemClock
 from authenticator.model import Deadline
@@ -122,7 +123,7 @@ def test_dripping_response_of_a_proxy_ends_with_the_deadline(
 ) -> None:
     """CONNECT is plain text for an http proxy, and goes through TLS for an https proxy."""
     tls, trusted = proxy_tls(tmp_path)
-    monkeypatch.setattr(ssl, "create_default_context", lambda: trusted)
+    monkeypatch.setattr(ssl, "create_default_context", lambda **_: trusted)
     with (
         server(ANSWERS[answer], tls if scheme == "https" else None) as port,
         ends_in_time() as deadline,
@@ -177,3 +178,17 @@ def test_credentials_of_a_proxy_are_sent_to_it_alone(proxy: str, expected: bytes
     assert head.startswith(b"CONNECT api.example:443 ")
     credentials = [header for header in headers if header.startswith(b"Proxy-Auth")]
     assert credentials == ([] if expected is None else [expected])
+
+
+def test_https_proxy_is_verified_with_the_authorities_of_the_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The OpenSSL of a CPython that is not the system's knows no place of them."""
+    authority = Authority.make("proxies", ec_key())
+    (tmp_path / "ca.pem").write_bytes(authority.pair.certificate)
+    places = (str(tmp_path / "none"), str(tmp_path / "ca.pem"))
+    monkeypatch.setattr(bounded_http, "AUTHORITIES", places)
+    pool = bounded_http.bounded_pool(lambda: 1.0, proxy="https://proxy.example")
+    assert isinstance(pool, ProxyManager)
+    [trusted] = pool.connection_pool_kw["_proxy_config"].ssl_context.get_ca_certs()
+    assert trusted["subject"] == ((("commonName", "proxies"),),)

@@ -1,6 +1,7 @@
 """doctor: it finds the one problem of a node, and changes nothing."""
 
 import io
+import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -93,6 +94,13 @@ def as_settings(node: HealthyNode) -> Settings:
     return node.settings
 
 
+def signatures(node: HealthyNode, number: int) -> None:
+    """Write a file with signatures of PCR values."""
+    node.settings = replace(as_settings(node), pcr_signature_file=node.root / "signatures")
+    entry = {"pcrs": [11], "sig": "A" * 1000}
+    (node.root / "signatures").write_text(json.dumps({"sha256": [entry] * number}))
+
+
 OTHER_NODE = (
     "is node worker-2, provider ID test:///1, and the certificate is of node worker-1, provider ID"
 )
@@ -178,6 +186,16 @@ BREAKS: dict[str, tuple[str, Break, str]] = {
         "bootstrap credential",
         lost(BOOTSTRAP, CERTIFICATE),
         "there is no certificate",
+    ),
+    "bank that is not allocated": (
+        "TPM",
+        lambda node: node.tpm.pcrs.pop("sha256"),
+        "PcrBankNotAllocated",
+    ),
+    "signatures that do not fit": (
+        "PCR signatures",
+        lambda node: signatures(node, 20),
+        "an answer has room for",
     ),
     "clock": ("clock", set_to(skew=3600.0), "+3600 s off"),
     "no permission": ("API server", set_to(allowed=False), "may not create"),
@@ -404,3 +422,14 @@ def test_kubelet_that_may_hold_the_certificate_is_no_problem(
 ) -> None:
     HOLDERS[holder](node)
     assert node.findings()["kubelet's certificate"].remedy == ""
+
+
+def test_machine_that_may_join_has_no_problem(node: HealthyNode) -> None:
+    """kubeconfig, program and certificate were wrong before the first join."""
+    for name in (KUBECONFIG, CERTIFICATE):
+        (node.root / name).unlink()
+    findings = node.findings()
+    assert [finding for finding in findings.values() if finding.remedy] == []
+    assert "join writes it" in findings["kubeconfig"].detail
+    (node.root / BOOTSTRAP).unlink()
+    assert node.findings()["bootstrap credential"].remedy

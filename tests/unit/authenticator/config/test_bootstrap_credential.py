@@ -36,6 +36,16 @@ def test_token_file_is_relative_to_the_kubeconfig(tmp_path: Path) -> None:
     assert loaded(tmp_path, {"tokenFile": "token"}) == Token(token="a.b")
 
 
+@pytest.mark.parametrize(("content", "token"), [("c.d", "c.d"), ("", "a.b"), (None, "a.b")])
+def test_token_file_precedes_the_token_while_it_can_be_read(
+    tmp_path: Path, content: str | None, token: str
+) -> None:
+    """As in client-go: the kubelet used the file, and this program the token."""
+    if content is not None:
+        (tmp_path / "token").write_text(content, encoding="ascii")
+    assert loaded(tmp_path, {"token": "a.b", "tokenFile": "token"}) == Token(token=token)
+
+
 def test_token_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "token").write_bytes(b"a\xff")
     with pytest.raises(BootstrapCredentialUnusable, match="one word"):

@@ -10,7 +10,7 @@ from authenticator.config.setting_table import SETTINGS
 from authenticator.config.settings import Settings, resolve
 from authenticator.errors import ConfigurationInvalid
 from authenticator.providers.provider import Identity
-from common.evidence import MAX_EVENT_LOG, MAX_PCR_SIGNATURES
+from common.evidence import MAX_EVENT_LOG
 from common.names import CLIENT_SIGNER
 from tests.builders import credentials
 
@@ -196,17 +196,6 @@ def test_missing_event_log_is_left_to_the_signer(tmp_path: Path) -> None:
     assert len(settings.event_log() or b"") == MAX_EVENT_LOG + 1, (
         "one byte over the limit, so that the caller refuses it"
     )
-
-
-def test_signatures_that_no_answer_can_have_are_not_sent(tmp_path: Path) -> None:
-    """A policy may not need them."""
-    path = tmp_path / "signatures"
-    settings = resolve({"pcrSignatureFile": str(path)}, {}, HOST)
-    assert settings.pcr_signatures() is None
-    path.write_bytes(bytes(MAX_PCR_SIGNATURES))
-    assert settings.pcr_signatures() == bytes(MAX_PCR_SIGNATURES)
-    path.write_bytes(bytes(MAX_PCR_SIGNATURES + 1))
-    assert settings.pcr_signatures() is None
 
 
 @pytest.mark.parametrize(

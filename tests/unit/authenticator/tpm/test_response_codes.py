@@ -37,6 +37,16 @@ def test_response_code_has_its_error(
         assert "\n" not in error.message
 
 
+def test_password_that_was_never_configured_is_not_in_a_file() -> None:
+    configured, missing = (
+        response_codes.error_for_code(0x9A2, "TPM2_CreatePrimary", has_password=has_password)
+        for has_password in (True, False)
+    )
+    assert "is not that of endorsementPasswordFile" in configured.message
+    assert "TPM2_Clear removes the password" in configured.message
+    assert "set endorsementPasswordFile to a file that holds it" in missing.message
+
+
 def test_broken_connection_is_not_a_response_of_the_tpm() -> None:
     assert type(response_codes.error_for_code(0xA000A, "TPM2_Quote")) is errors.TpmUnavailable
 

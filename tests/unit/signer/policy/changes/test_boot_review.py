@@ -129,6 +129,19 @@ def test_lists_of_the_event_log_begin_only_where_the_policy_has_rules_on_it() ->
     }
 
 
+def test_each_selected_bank_gets_its_first_lists() -> None:
+    before = recording(pcrs={"selection": {"sha256": [4], "sha384": [4, 7]}})
+    sha384 = {"4": "dd" * 48, "7": "ee" * 48}
+    boot = node(attested=MeasuredValues(pcrs={"sha256": {"4": OLD}, "sha384": sha384}))
+    [found] = find_recorded(before, [boot])
+    after = ReviewedPolicy.of("production", add_values(before.spec, found))
+    assert after.lists(None) == {
+        ("sha256", "4"): {OLD},
+        ("sha384", "4"): {sha384["4"]},
+        ("sha384", "7"): {sha384["7"]},
+    }
+
+
 def test_boot_without_a_selected_pcr_is_not_known() -> None:
     before = recording(pcrs={"mode": "Record", "selection": {"sha256": [0, 4, 7], "sha384": [0]}})
     assert find_recorded(before, [node()]) == []
