@@ -57,8 +57,13 @@ def _proof(_csr: object, it: Any, context: Any, _: object) -> answer._Proof:  # 
     pem = "-----BEGIN PUBLIC KEY-----"
     named: Any = SimpleNamespace(name=key_name(key), pem=pem, public_key=key, public=None)
     measurements = answer.Measurements(boot=None, alarms=())
-    quoted: Any = it.evidence.ek_certificates
-    keys = ground.present_keys(named, named, it.evidence, context, quoted)
+    keys = ground.PresentedKeys(
+        endorsement=named,
+        attestation=named,
+        evidence=it.evidence,
+        pcrs=it.evidence.ek_certificates,
+        context=context,
+    )
     return answer._Proof(keys=keys, boot=_BOOT, pcrs={}, measurements=measurements)
 
 
