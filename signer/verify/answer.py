@@ -33,7 +33,7 @@ from signer.verify.attestation.measured_boot import MeasuredBoot, verify_event_l
 from signer.verify.attestation.quote import verify_quote
 from signer.verify.attestation.quoted_pcrs import Pcrs, verify_pcr_policy, verify_pcrs
 from signer.verify.context import VerificationContext
-from signer.verify.grounds.ground import Ground, PresentedKeys, present_keys
+from signer.verify.grounds.ground import Ground, PresentedKeys
 from signer.verify.grounds.trust import verify_endorsement_trust
 from signer.verify.machines.attestation_certificate import (
     verify_presented_attestation_key,
@@ -200,7 +200,13 @@ def _verify_proof(
     measurements = context.attempt(checks.PCR_POLICY, _verify_measurements, pcrs, answer, context)
     keys = None
     if pcrs is not None:
-        keys = present_keys(endorsement_key, attestation_key, evidence, context, pcrs)
+        keys = PresentedKeys(
+            endorsement=endorsement_key,
+            attestation=attestation_key,
+            evidence=evidence,
+            pcrs=pcrs,
+            context=context,
+        )
     return _Proof(keys=keys, boot=_boot_counters(attest), pcrs=pcrs, measurements=measurements)
 
 
@@ -219,8 +225,8 @@ def _verify_holder(
 ) -> KeyHolder:
     """E3: return the node that may hold the keys."""
     ground = proved(ground)
-    holder = KeyHolder(
-        cluster=context.inventory.cluster().key,
+    holder = KeyHolder.of(
+        context.inventory.cluster().key,
         node_name=answer.request.node_name,
         provider_id=answer.provider_id,
         basis=ground.basis,
@@ -296,5 +302,5 @@ def _boot_counters(attest: Attest) -> BootCounters:
     return BootCounters(
         reset_count=attest.clock_info.reset_count,
         restart_count=attest.clock_info.restart_count,
-        firmware_version=attest.firmware_version,
+        firmware_version=f"{attest.firmware_version:#018x}",
     )

@@ -15,7 +15,7 @@ from signer.verify import checks
 from signer.verify.attestation.attestation_key import AttestationKey
 from signer.verify.attestation.endorsement_key import EndorsementKey, verify_endorsement_key
 from signer.verify.context import VerificationContext
-from signer.verify.grounds.ground import present_keys
+from signer.verify.grounds.ground import PresentedKeys
 from signer.verify.grounds.trust import verify_endorsement_trust
 from signer.verify.machines.attestation_certificate import (
     verify_presented_attestation_key,
@@ -69,12 +69,18 @@ def verify_offer(
     endorsement_key = trace(checks.ENDORSEMENT_KEY, verify_endorsement_key(evidence.ek_public))
 
     # (A2 E2)
-    keys = present_keys(endorsement_key, attestation_key, evidence, context)
+    keys = PresentedKeys(
+        endorsement=endorsement_key,
+        attestation=attestation_key,
+        evidence=evidence,
+        pcrs=None,
+        context=context,
+    )
     ground = trace(checks.TRUST, verify_endorsement_trust(keys, machine, context))
 
     # (E3)
-    holder = KeyHolder(
-        cluster=inventory.cluster().key,
+    holder = KeyHolder.of(
+        inventory.cluster().key,
         node_name=node_name,
         provider_id=offer.provider_id,
         basis=ground.basis,

@@ -26,6 +26,6 @@ def find(
     """
     if context.policy.endorsement_key.trust is not TrustMode.CERTIFIED:
         return None
-    keys.certificate()
+    _ = keys.certificate
     bound = claim.find(keys, machine, context) or first_use.find(keys, machine, context)
     return bound and replace(bound, basis=TrustBasis.CERTIFICATE)

@@ -26,7 +26,7 @@ def find(
     rules = context.policy.endorsement_key.certificate_names
     if not rules.gce_projects | rules.domain_uuid_schemes:
         return None
-    if verify_machine_name(keys.certificate(), machine.machine.provider_id, rules):
+    if verify_machine_name(keys.certificate, machine.machine.provider_id, rules):
         return endorsement_key_ground(keys, TrustBasis.CERTIFICATE_NAME)
     if rules.is_name_required:
         raise EndorsementCertificateUnnamed(

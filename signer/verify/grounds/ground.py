@@ -1,8 +1,7 @@
 """What a ground of trust is given, and what it returns (E2)."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cached_property
 
 from common.evidence import TpmKeys
 from signer.kinds.endorsement_key import TrustBasis
@@ -14,20 +13,31 @@ from signer.verify.x509.endorsement_certificate import verify_endorsement_certif
 from signer.verify.x509.fields import CertificateFields
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PresentedKeys:
     """The keys of a TPM after A1 and E1, and what speaks for them."""
 
     endorsement: EndorsementKey
     attestation: AttestationKey
     evidence: TpmKeys
-    certificate: Callable[[], CertificateFields]
-    """Returns the endorsement certificate, verified up to an authority of the policy.
-
-    Raises as `verify_endorsement_certificate`. It verifies once, when a ground needs it.
-    """
     pcrs: Pcrs | None
     """Values that the attestation key quoted (Q3); `None` on an offer, which has no quote yet."""
+    context: VerificationContext
+
+    @cached_property
+    def certificate(self) -> CertificateFields:
+        """The endorsement certificate, verified up to an authority of the policy when it is needed.
+
+        Raises as `verify_endorsement_certificate`.
+        """
+        rules = self.context.policy.endorsement_key
+        return verify_endorsement_certificate(
+            self.evidence.ek_certificates,
+            self.endorsement.public_key,
+            anchors=self.context.anchors,
+            now=self.context.now,
+            allow_without_usage=rules.allow_certificates_without_usage,
+        )
 
     @property
     def names(self) -> frozenset[str]:
@@ -47,31 +57,6 @@ class Ground:
 
     A ban or a release of any one counts, and so does a claim that another node has by it.
     """
-
-
-def present_keys(
-    endorsement: EndorsementKey,
-    attestation: AttestationKey,
-    evidence: TpmKeys,
-    context: VerificationContext,
-    pcrs: Pcrs | None = None,
-) -> PresentedKeys:
-    """Collect the keys of a TPM, the certificates that it sent, and what it quoted."""
-    verify_certificate = partial(
-        verify_endorsement_certificate,
-        evidence.ek_certificates,
-        endorsement.public_key,
-        anchors=context.anchors,
-        now=context.now,
-        allow_without_usage=context.policy.endorsement_key.allow_certificates_without_usage,
-    )
-    return PresentedKeys(
-        endorsement=endorsement,
-        attestation=attestation,
-        evidence=evidence,
-        certificate=cache(verify_certificate),
-        pcrs=pcrs,
-    )
 
 
 def endorsement_key_ground(keys: PresentedKeys, basis: TrustBasis) -> Ground:

@@ -42,5 +42,5 @@ def verify_endorsement_trust(
     if ground is None:
         raise EndorsementKeyNotRegistered("no endorsement key is registered for this Machine")
     if context.policy.endorsement_key.trust.needs_certificate:
-        keys.certificate()
+        _ = keys.certificate
     return ground
