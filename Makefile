@@ -256,7 +256,8 @@ chart: setup ## Package the chart of the signer, with the manifests rendered fro
 	@$(CHART) release dist $(if $(IMAGE),--image $(IMAGE))
 
 .PHONY: manifests
-manifests: setup ## Render packaging/signer/manifests from the chart again
+manifests: setup ## Write the CRDs from their declarations, and packaging/signer/manifests from the chart
+	@$(BUILDERS).crds packaging/signer/crds
 	@$(CHART) manifests packaging/signer/manifests
 
 .PHONY: test-chart

@@ -33,6 +33,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 TIMEOUT_SECONDS = {
     "model": 600,
     "packaging": 900,
+    "release": 900,
     "integration": 300,
     "systemd": 600,
     "e2e": 600,

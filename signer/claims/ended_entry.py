@@ -77,11 +77,11 @@ def wanted_entry(claims: NameClaims, lifetime: timedelta, now: datetime) -> Ende
     `lifetime` is that of the longest certificate that the policy allows.
     """
     node, key = claims.node, claims.key
-    bans = [_ban(each, node, each.ban.since, lifetime) for each in claims.banned]
+    bans = [_ban(each, node, each.banned_since, lifetime) for each in claims.banned]
     if node is None:
         return max(bans, key=lambda each: each.since, default=None)
     if key is not None and key.banned:
-        return _ban(key, node, key.ban.since, lifetime)
+        return _ban(key, node, key.banned_since, lifetime)
     if key is not None and key.is_released_from(node.cluster, node.provider_id):
         # The release has no time. Since then the node has attested no more.
         return _ban(key, node, node.last_attested, lifetime)

@@ -39,14 +39,7 @@ class OfflineClaimStore:
         now: datetime,  # noqa: ARG002 - as above
     ) -> EndorsementKeyObject:
         """Return the EndorsementKey that would be created."""
-        return EndorsementKeyObject(
-            name=name,
-            resource_version="",
-            registered_for=(),
-            released_from=(),
-            banned=False,
-            held_by=held_by,
-        )
+        return EndorsementKeyObject(name=name, resource_version="", held_by=held_by)
 
     def set_key_holder(
         self,

@@ -159,7 +159,9 @@ def _parts_reader(kind: type[object]) -> Callable[[Any], Iterable[object]]:
         return iter
     if issubclass(kind, dict):
         return lambda part: chain(part.keys(), part.values())
-    names = [f.name for f in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
+    names = getattr(kind, "__struct_fields__", ())
+    if dataclasses.is_dataclass(kind):
+        names = tuple(f.name for f in dataclasses.fields(kind))
     if len(names) > 1:
         return attrgetter(*names)
     # With a single name, `attrgetter` returns no tuple.

@@ -1,50 +1,47 @@
-"""AttestedNodes: which TPM attested for a node, and what it measured.
+"""AttestedNodes: the endorsement key and the machine that one node name of a Cluster belongs to.
 
-Source: docs/protocol.md section 2, and the CRD in packaging/signer/crds.
+All fields are in `spec`, since `clusterctl move` copies no status. That `lastRefusal` is there has
+another reason: the claim that follows it removes it, and a status would need a second write.
+Source: docs/protocol.md section 2.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
 from enum import Enum
 from typing import Annotated, Any, Final
 
 import msgspec
 
 from common.errors import NodeNameInvalid
-from common.formats.strict_json import format_time
 from common.names import API_GROUP, API_VERSION
 from common.node_identity import require_dns_name
 from common.requests.binding import encode_fields, sha256
 from signer.kinds.cluster import CLUSTER_NAME_LABEL, ClusterKey, shared_cluster_key
-from signer.kinds.decode import (
-    MAX_ENTRIES,
-    Fields,
-    MaybeName,
-    MaybeText,
-    Name,
-    Namespace,
-    Source,
-    Text,
-    Texts,
-    Time,
-    decode,
-    texts,
-)
+from signer.kinds.csr import CREDENTIAL_ID_PATTERN
+from signer.kinds.decode import ClusterName, Fields, Name, Source, decode
 from signer.kinds.endorsement_key import MOVE_LABELS, Term, TrustBasis, replacement_metadata
+from signer.kinds.record import (
+    SET,
+    Column,
+    Definition,
+    Digest,
+    MachineUid,
+    NamespacedMetadata,
+    ProviderId,
+    Record,
+    Time,
+    encode,
+    with_metadata,
+)
 from signer.kinds.resources import Resource
 
 ATTESTED_NODES: Final = Resource(API_GROUP, API_VERSION, "AttestedNode", "attestednodes")
-_MAX_MESSAGE: Final = 1024
 
+MAX_MESSAGE: Final = 1024
+"""Characters of the message of a refusal."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BootCounters:
-    """Boot counters of a quote, for the audit record and AttestedNode."""
-
-    reset_count: int
-    restart_count: int
-    firmware_version: int
+_Counter = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
+_Hex = Annotated[str, msgspec.Meta(max_length=128, pattern=r"^[0-9a-f]+\Z")]
+_Digests = Annotated[tuple[_Hex, ...], msgspec.Meta(max_length=3), SET]
+_CredentialId = Annotated[str, msgspec.Meta(max_length=75, pattern=rf"^{CREDENTIAL_ID_PATTERN}\Z")]
 
 
 class BootState(Enum):
@@ -55,77 +52,198 @@ class BootState(Enum):
     """A PCR had a value that the policy does not allow, and its mode is Warn."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredValues:
+class BootCounters(Record, frozen=True, kw_only=True):
+    """Boot counters of a quote, for the audit record and AttestedNode."""
+
+    reset_count: _Counter
+    """How often the TPM has been reset."""
+    restart_count: _Counter
+    """How often the TPM has been restarted or resumed since the last reset."""
+    firmware_version: Annotated[str, msgspec.Meta(pattern=r"^0x[0-9a-f]{16}\Z")]
+    """Firmware version of the TPM, as its vendor encodes it."""
+
+
+class MeasuredValues(Record, frozen=True, kw_only=True):
     """What a TPM quoted and its event log shows, in hex, for operators: no verdict depends on it.
 
     The lists have the digests that a policy can allow in `eventLog`.
     """
 
-    pcrs: Mapping[str, Mapping[str, str]]
-    """Values by bank and PCR, of the quoted PCRs for which a policy can have lists."""
-    firmware: str = ""
-    """Version that the firmware measured; empty if no event shows it."""
+    pcrs: Annotated[
+        dict[str, Annotated[dict[str, _Hex], msgspec.Meta(max_length=24)]],
+        msgspec.Meta(max_length=3),
+    ] = msgspec.field(default_factory=dict)
+    """Values in hex by bank and PCR, of the quoted PCRs for which a policy can have lists."""
+    firmware: Annotated[str, msgspec.Meta(max_length=64, pattern=r"^[ -~]*\Z")] = ""
+    """The version that the firmware measured: one line, since operators read it in a question."""
     secure_boot: bool | None = None
-    platform_keys: tuple[str, ...] = ()
-    signature_databases: tuple[str, ...] = ()
-    boot_loaders: tuple[str, ...] = ()
+    """Whether Secure Boot was on."""
+    platform_keys: _Digests = ()
+    """Digests of the Secure Boot variable PK."""
+    signature_databases: _Digests = ()
+    """Digests of the Secure Boot variable db."""
+    boot_loaders: Annotated[tuple[_Hex, ...], msgspec.Meta(max_length=192), SET] = ()
+    """Digests of the boot loaders."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class Refusal(Record, frozen=True, kw_only=True):
     """Why the last request of a node for a client certificate was denied, or waits."""
 
-    reason: str
-    message: str
-    time: datetime
-    request: str
-    """Name of the CSR."""
+    reason: Annotated[str, msgspec.Meta(max_length=64, pattern=r"^[A-Z][A-Za-z0-9]*\Z")]
+    """The reason, as in docs/reasons.md."""
+    message: Annotated[str, msgspec.Meta(max_length=MAX_MESSAGE)]
+    """What the signer requires."""
+    time: Time
+    """When the signer refused the request. A refusal for the same reason is written again after an
+    hour."""
+    request: Name
+    """Name of the CertificateSigningRequest in the workload cluster."""
     measured: MeasuredValues | None = None
-    """What the policy refused, if the TPM of the claim quoted it."""
+    """What the policy refused, if the TPM of this claim quoted it. `kubectl attestation pcrs
+    review` shows it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttestedNodeObject:
-    """An AttestedNode; `name` is the one that `attested_node_name` gives."""
+class AttestedNodeSpec(Record, frozen=True, kw_only=True):
+    """The claim. The signer writes it before it issues a certificate."""
+
+    cluster_name: ClusterName
+    """Name of the Cluster, in this namespace."""
+    node_name: Name
+    """Name of the node in the workload cluster."""
+    provider_id: ProviderId
+    """Provider ID of the machine that the node is."""
+    machine_name: Name = ""
+    """Name of the Machine. The claim is live while this Machine exists. Members of a MachinePool
+    may have no Machine; then any Machine or pool member with the provider ID keeps the claim
+    live."""
+    machine_uid: MachineUid = ""
+    """UID of the Machine when it last attested. It distinguishes a Machine that was created again
+    under the same name; clusterctl move changes it, so it never ends a claim alone."""
+    endorsement_key: Digest
+    """Name of the EndorsementKey whose TPM has this node name."""
+    credential_ids: Annotated[tuple[_CredentialId, ...], msgspec.Meta(max_length=16), SET] = ()
+    """SHA-256 of the client certificates that the node may have, in the order of their issue, as
+    the API server writes it into authentication.kubernetes.io/credential-id. The first is the one
+    with which the node filed its last request; the signer writes each of the others here before it
+    releases the certificate. Absent where no signer has recorded one yet: that proves nothing."""
+    not_after: Time
+    """When the last certificate of this node expires."""
+    last_attested: Time
+    """When the node's TPM last attested."""
+    renewal_deadline: Time | None = None
+    """When the renewal of the node's client certificate is overdue: after 85 % of its lifetime. The
+    plugin renews it between 70 % and 80 %."""
+    term: Term = 0
+    """The term of the node's client certificates, as their group has it. Absent before the first
+    one."""
+    since: Time | None = None
+    """When this key and term got the name."""
+    others_end_at: Time | None = None
+    """When the last certificate in this name ends that is of another key or term. Until then the
+    workload cluster refuses writes with those."""
+    last_refusal: Refusal | None = None
+    """Why the last request for a client certificate was denied, or waits. The next client
+    certificate removes it. Only requests count that were filed with a certificate of this claim, or
+    whose quote is of this TPM. It is for operators; no check uses it."""
+    policy: Annotated[str, msgspec.Meta(min_length=1, max_length=253)] = ""
+    """Name of the policy under which the node last attested."""
+    basis: TrustBasis | None = None
+    """Why the signer trusted the endorsement key when the node last attested: Registered by an
+    operator or a platform, CertificateName of this machine in a certificate or a quote, a vendor's
+    Certificate, or FirstUse. It is for operators; no check uses it."""
+    boot_state: BootState | None = None
+    """What that policy said about the measured boot. Verified: PCRs and event log kept its rules.
+    Mismatch: a PCR had a value that is not allowed, and the mode is Warn. Absent if the policy has
+    no such rules."""
+    measured: MeasuredValues | None = None
+    """What the node last attested with. `kubectl attestation pcrs accept` allows it."""
+    boot: BootCounters | None = None
+    """Boot counters of the TPM. They are for operators; no check uses them."""
+
+
+class AttestedNodeObject(AttestedNodeSpec, frozen=True, kw_only=True):
+    """AttestedNode is the claim of one TPM to a node name. It is in the Cluster's namespace.
+
+    Its name is <node>.<cluster>; where the Cluster's name has a dot, or the result is longer than
+    253 characters, it is the SHA-256 of both names in lower-case hex, each name with its length
+    before it. The signer creates it, and writes it only under the resourceVersion that it read, so
+    that one TPM and no other has the name.
+    """
 
     name: str
+    namespace: str
     resource_version: str
-    cluster: ClusterKey
-    node_name: str
-    provider_id: str
-    machine_name: str
-    """Empty when the claim names no Machine: a MachinePool's member may have none."""
-    machine_uid: str
-    """UID that the Machine had; `clusterctl move` gives Machines new ones. Empty as above."""
-    endorsement_key: str
-    credential_ids: tuple[str, ...]
-    """IDs of the client certificates that the node may have, in the order of their issue.
 
-    Empty where no signer has recorded one yet: that proves nothing.
-    """
-    not_after: datetime
-    last_attested: datetime
-    boot: BootCounters | None
-    policy: str = ""
-    """Name of the policy under which the node last attested. Empty in older claims."""
-    basis: TrustBasis | None = None
-    """That of its `KeyHolder`, for operators: no check reads it. `None` in older claims."""
-    boot_state: BootState | None = None
-    """`None` if that policy has no rules about PCRs and event log, and in older claims."""
-    measured: MeasuredValues | None = None
-    """What the node last attested with; `None` as above."""
-    renewal_deadline: datetime | None = None
-    """When the renewal of its client certificate is overdue. `None` before the first one, and in
-    older claims."""
-    last_refusal: Refusal | None = None
-    """`None` since its last client certificate. For operators: no verdict depends on it."""
-    term: int = 0
-    """That of its client certificates; 0 before the first one."""
-    since: datetime | None = None
-    """When this key and term got the name."""
-    others_end_at: datetime | None = None
-    """When the last certificate in this name ends that is of another key or term."""
+    @property
+    def cluster(self) -> ClusterKey:
+        """Return the key of the Cluster."""
+        return shared_cluster_key(self.namespace, self.cluster_name)
+
+
+_NAMED: Final = (
+    (
+        "!self.spec.clusterName.contains('.')"
+        " && size(self.spec.nodeName) + 1 + size(self.spec.clusterName) <= 253"
+        " ? self.metadata.name == self.spec.nodeName + '.' + self.spec.clusterName"
+        " : self.metadata.name.matches('^[0-9a-f]{64}$')"
+    ),
+    (
+        "the name must be <node>.<cluster>, or where that is ambiguous or too long the SHA-256 of"
+        " both names"
+    ),
+)
+DEFINITION: Final = Definition(
+    resource=ATTESTED_NODES,
+    kind=AttestedNodeObject,
+    spec=AttestedNodeSpec,
+    short_name="atn",
+    labels=MOVE_LABELS,
+    columns=(
+        Column(
+            name="Node",
+            path=".spec.nodeName",
+            description="Name of the node in its workload cluster",
+        ),
+        Column(name="Cluster", path=".spec.clusterName", description="Name of the Cluster"),
+        Column(name="Machine", path=".spec.machineName", description="Name of the Machine"),
+        Column(
+            name="Attested ago",
+            path=".spec.lastAttested",
+            description="Time since the TPM last attested",
+            type="date",
+        ),
+        Column(
+            name="Certificate until",
+            path=".spec.notAfter",
+            description="When the last certificate expires",
+        ),
+        Column(
+            name="Refused",
+            path=".spec.lastRefusal.reason",
+            description="Why the last request for a certificate was denied, or waits",
+        ),
+        Column(
+            name="Basis",
+            path=".spec.basis",
+            description="Why the signer trusted the endorsement key",
+            is_wide=True,
+        ),
+        Column(
+            name="Endorsement key",
+            path=".spec.endorsementKey",
+            description="Name of the EndorsementKey",
+            is_wide=True,
+        ),
+        Column(
+            name="Provider ID",
+            path=".spec.providerID",
+            description="Provider ID of the machine",
+            is_wide=True,
+        ),
+    ),
+    selectable=("nodeName", "clusterName", "machineName", "providerID", "endorsementKey"),
+    rules=(_NAMED,),
+)
 
 
 def attested_node_name(cluster: ClusterKey, node_name: str) -> str:
@@ -143,65 +261,9 @@ def attested_node_name(cluster: ClusterKey, node_name: str) -> str:
     return sha256(encode_fields(cluster.name, node_name)).hex()
 
 
-class _Meta(Fields):
-    name: Name
-    resource_version: Text
-    namespace: Namespace
-
-
-class _Boot(Fields):
-    reset_count: int | None = None
-    restart_count: int | None = None
-    firmware_version: MaybeText = None
-
-
-_Values = Annotated[dict[str, Text], msgspec.Meta(max_length=MAX_ENTRIES)]
-
-
-class MeasuredFields(Fields):
-    """`measured` of an AttestedNode and of its last refusal."""
-
-    pcrs: Annotated[dict[str, _Values], msgspec.Meta(max_length=MAX_ENTRIES)] | None = None
-    firmware: MaybeText = None
-    secure_boot: bool | None = None
-    platform_keys: Texts = None
-    signature_databases: Texts = None
-    boot_loaders: Texts = None
-
-
-class _Refusal(Fields):
-    reason: Text
-    time: Time
-    request: Name
-    message: MaybeText = None
-    measured: MeasuredFields | None = None
-
-
-class _NodeSpec(Fields):
-    cluster_name: Name
-    node_name: Name
-    endorsement_key: Text
-    not_after: Time
-    last_attested: Time
-    provider_id: Text = msgspec.field(name="providerID")
-    machine_name: MaybeName = None
-    machine_uid: MaybeText = msgspec.field(name="machineUID", default=None)
-    credential_ids: Texts = msgspec.field(name="credentialIDs", default=None)
-    boot: _Boot | None = None
-    policy: MaybeText = None
-    basis: MaybeText = None
-    boot_state: MaybeText = None
-    measured: MeasuredFields | None = None
-    renewal_deadline: Time | None = None
-    last_refusal: _Refusal | None = None
-    term: Term = 0
-    since: Time | None = None
-    others_end_at: Time | None = None
-
-
-class _Node(Fields):
-    metadata: _Meta
-    spec: _NodeSpec
+class _Object(Fields):
+    metadata: NamespacedMetadata
+    spec: AttestedNodeSpec
 
 
 def read_attested_node(source: Source) -> AttestedNodeObject:
@@ -210,147 +272,22 @@ def read_attested_node(source: Source) -> AttestedNodeObject:
     Raises `ValueError`, also when its name is not the one that its `Cluster` and node give it:
     otherwise a writer of such objects could claim one node's name for another node.
     """
-    node = decode(source, _Node)
-    metadata, spec = node.metadata, node.spec
-    cluster = shared_cluster_key(metadata.namespace, spec.cluster_name)
-    if metadata.name != attested_node_name(cluster, spec.node_name):
+    found = decode(source, _Object)
+    node = with_metadata(AttestedNodeObject, found.spec, found.metadata)
+    if node.name != attested_node_name(node.cluster, node.node_name):
         raise ValueError(
             "the name of an AttestedNode must be that of its node and Cluster: delete the object"
         )
-    return AttestedNodeObject(
-        name=metadata.name,
-        resource_version=metadata.resource_version,
-        cluster=cluster,
-        node_name=spec.node_name,
-        provider_id=spec.provider_id,
-        machine_name=spec.machine_name or "",
-        machine_uid=spec.machine_uid or "",
-        endorsement_key=spec.endorsement_key,
-        credential_ids=texts(spec.credential_ids),
-        not_after=spec.not_after,
-        last_attested=spec.last_attested,
-        boot=_boot(spec.boot),
-        policy=spec.policy or "",
-        basis=next((b for b in TrustBasis if b.value == spec.basis), None),
-        boot_state=next((s for s in BootState if s.value == spec.boot_state), None),
-        measured=read_measured(spec.measured),
-        renewal_deadline=spec.renewal_deadline,
-        last_refusal=None if spec.last_refusal is None else _refusal(spec.last_refusal),
-        term=spec.term,
-        since=spec.since,
-        others_end_at=spec.others_end_at,
-    )
+    return node
 
 
 def encode_attested_node(node: AttestedNodeObject, resource_version: str) -> dict[str, Any]:
     """Return the body of an AttestedNode; `resource_version` is empty for a new one."""
-    labels = {**MOVE_LABELS, CLUSTER_NAME_LABEL: node.cluster.name}
     metadata: dict[str, Any] = {
         "name": node.name,
-        "namespace": node.cluster.namespace,
-        "labels": labels,
+        "namespace": node.namespace,
+        "labels": {**MOVE_LABELS, CLUSTER_NAME_LABEL: node.cluster_name},
     }
-    spec: dict[str, Any] = {
-        "clusterName": node.cluster.name,
-        "nodeName": node.node_name,
-        "providerID": node.provider_id,
-        "endorsementKey": node.endorsement_key,
-        "notAfter": format_time(node.not_after),
-        "lastAttested": format_time(node.last_attested),
-    }
-    optional = {
-        "machineName": node.machine_name,
-        "machineUID": node.machine_uid,
-        "credentialIDs": list(node.credential_ids),
-        "boot": node.boot and _encode_boot(node.boot),
-        "policy": node.policy,
-        "basis": node.basis and node.basis.value,
-        "bootState": node.boot_state and node.boot_state.value,
-        "measured": node.measured and encode_measured(node.measured),
-        "renewalDeadline": node.renewal_deadline and format_time(node.renewal_deadline),
-        "lastRefusal": node.last_refusal and _encode_refusal(node.last_refusal),
-        "term": node.term,
-        "since": node.since and format_time(node.since),
-        "othersEndAt": node.others_end_at and format_time(node.others_end_at),
-    }
-    spec |= {key: value for key, value in optional.items() if value}
     if resource_version:
         metadata |= replacement_metadata(resource_version)
-    return ATTESTED_NODES.manifest(metadata=metadata, spec=spec)
-
-
-def read_measured(fields: MeasuredFields | None) -> MeasuredValues | None:
-    """Return the values, `None` if there are none.
-
-    The signer writes only a printable version. A tenant wrote any other one, and an operator would
-    see its lines in a question. So it is left out.
-    """
-    if fields is None:
-        return None
-    firmware = fields.firmware or ""
-    return MeasuredValues(
-        pcrs=fields.pcrs or {},
-        firmware=firmware if firmware.isprintable() else "",
-        secure_boot=fields.secure_boot,
-        platform_keys=texts(fields.platform_keys),
-        signature_databases=texts(fields.signature_databases),
-        boot_loaders=texts(fields.boot_loaders),
-    )
-
-
-def encode_measured(values: MeasuredValues) -> dict[str, Any]:
-    """Return `measured`, without what is not known."""
-    fields = {
-        "pcrs": {bank: dict(by_index) for bank, by_index in values.pcrs.items()},
-        "firmware": values.firmware,
-        "secureBoot": values.secure_boot,
-        "platformKeys": list(values.platform_keys),
-        "signatureDatabases": list(values.signature_databases),
-        "bootLoaders": list(values.boot_loaders),
-    }
-    return {key: value for key, value in fields.items() if value is False or value}
-
-
-def _encode_boot(boot: BootCounters) -> dict[str, Any]:
-    return {
-        "resetCount": boot.reset_count,
-        "restartCount": boot.restart_count,
-        "firmwareVersion": f"{boot.firmware_version:#018x}",
-    }
-
-
-def _encode_refusal(refusal: Refusal) -> dict[str, Any]:
-    fields: dict[str, Any] = {
-        "reason": refusal.reason,
-        "message": refusal.message[:_MAX_MESSAGE],
-        "time": format_time(refusal.time),
-        "request": refusal.request,
-    }
-    if refusal.measured is not None:
-        fields["measured"] = encode_measured(refusal.measured)
-    return fields
-
-
-def _refusal(fields: _Refusal) -> Refusal:
-    return Refusal(
-        reason=fields.reason,
-        message=fields.message or "",
-        time=fields.time,
-        request=fields.request,
-        measured=read_measured(fields.measured),
-    )
-
-
-def _boot(fields: _Boot | None) -> BootCounters | None:
-    """Return the boot counters, `None` unless all are there."""
-    if fields is None or fields.reset_count is None or fields.restart_count is None:
-        return None
-    try:
-        version = int(fields.firmware_version or "", 0)
-    except ValueError:
-        return None
-    return BootCounters(
-        reset_count=fields.reset_count,
-        restart_count=fields.restart_count,
-        firmware_version=version,
-    )
+    return ATTESTED_NODES.manifest(metadata=metadata, spec=encode(node, AttestedNodeSpec))

@@ -9,7 +9,7 @@ from typing import Final
 from common.requests.binding import sha256
 
 _CREDENTIAL_ID_PREFIX: Final = "X509SHA256="
-_CREDENTIAL_ID: Final = re.compile(f"{_CREDENTIAL_ID_PREFIX}[0-9a-f]{{64}}")
+CREDENTIAL_ID_PATTERN: Final = f"{_CREDENTIAL_ID_PREFIX}[0-9a-f]{{64}}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,4 +55,4 @@ def credential_id(certificate_der: bytes) -> str:
 
 def is_credential_id(value: str) -> bool:
     """Return whether a text has the form of `credential_id`."""
-    return _CREDENTIAL_ID.fullmatch(value) is not None
+    return re.fullmatch(CREDENTIAL_ID_PATTERN, value) is not None

@@ -30,10 +30,11 @@ Text = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_TEXT)]
 MaybeText = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)] | None
 _LABEL: Final = "[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN: Final = rf"{_LABEL}(?:\.{_LABEL})*"
-Name = Annotated[str, msgspec.Meta(max_length=253, pattern=rf"^{_SUBDOMAIN}\Z")]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253, pattern=rf"^{_SUBDOMAIN}\Z")]
 """Name of an object: a DNS-1123 subdomain, which a shell, a log and a path read as one word."""
+ClusterName = Annotated[str, msgspec.Meta(min_length=1, max_length=63, pattern=rf"^{_SUBDOMAIN}\Z")]
 MaybeName = Annotated[str, msgspec.Meta(max_length=253, pattern=rf"^(?:{_SUBDOMAIN})?\Z")] | None
-Namespace = Annotated[str, msgspec.Meta(max_length=63, pattern=rf"^{_LABEL}\Z")]
+Namespace = Annotated[str, msgspec.Meta(min_length=1, max_length=63, pattern=rf"^{_LABEL}\Z")]
 PathSegment = Annotated[str, msgspec.Meta(max_length=MAX_TEXT, pattern=r"^(?!\.\.?\Z)[^/%]+\Z")]
 """All that Kubernetes requires of the names of RBAC's objects, and of keys in a cache: a binding
 that the signer could not read would be one that it does not find (R0)."""

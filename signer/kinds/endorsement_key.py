@@ -1,40 +1,44 @@
-"""EndorsementKeys: which node holds a TPM, and what operators said about it.
+"""EndorsementKeys: the machines that a TPM is registered for, its ban, and the node that holds it.
 
-Source: docs/protocol.md section 2, and the CRD in packaging/signer/crds.
+All fields are in `spec`, since `clusterctl move` copies no status. Source: docs/protocol.md
+section 2.
 """
 
-from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from typing import Annotated, Any, Final
 
 import msgspec
 
-from common.formats.strict_json import format_time
 from common.names import ANNOTATION_PREFIX, API_GROUP, API_VERSION
 from common.node_identity import MAX_TERM
-from signer.kinds.cluster import ClusterKey, shared_cluster_key
-from signer.kinds.decode import (
-    MAX_ENTRIES,
-    Fields,
-    MaybeName,
-    MaybeText,
-    Name,
-    Namespace,
-    Source,
-    Text,
+from signer.kinds.cluster import ClusterKey
+from signer.kinds.decode import Fields, Name, Source, decode
+from signer.kinds.record import (
+    ATOMIC,
+    Column,
+    Definition,
+    InCluster,
+    Metadata,
+    ProviderId,
+    Record,
     Time,
-    decode,
+    encode,
+    rules,
+    with_metadata,
 )
 from signer.kinds.resources import Resource
 
 ENDORSEMENT_KEYS: Final = Resource(
     API_GROUP, API_VERSION, "EndorsementKey", "endorsementkeys", namespaced=False
 )
-
 MOVE_LABELS: Final = {"clusterctl.cluster.x-k8s.io/move": ""}
 """With this label `clusterctl move` moves an object that has no owner."""
 _WRITTEN_UNDER: Final = ANNOTATION_PREFIX + "written-under"
+_MAX_ENTRIES: Final = msgspec.Meta(max_length=64)
+
+Term = Annotated[int, msgspec.Meta(ge=1, le=MAX_TERM)]
+_Operator = Annotated[str, msgspec.Meta(max_length=256)]
 
 
 class TrustBasis(Enum):
@@ -61,73 +65,141 @@ class TrustBasis(Enum):
         return self.names_machine and other in {TrustBasis.CERTIFICATE, TrustBasis.FIRST_USE}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyHolder:
-    """`EndorsementKey.spec.heldBy`: which node holds the key, and on what basis."""
+class KeyHolder(InCluster, frozen=True, kw_only=True):
+    """Which node holds the key, and on what basis."""
 
-    cluster: ClusterKey
-    node_name: str
-    provider_id: str
+    node_name: Name
+    """Name of the node."""
+    provider_id: ProviderId
+    """Provider ID of the machine that the node is."""
     basis: TrustBasis
+    """What the claim is based on. A claim by Registered replaces one of the others."""
+    since: Time | None = None
+    """When the node first claimed the key."""
+    last_claimed: Time | None = None
+    """When the node claimed the key last, at its join or its last renewal."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Registration:
-    """One entry of `EndorsementKey.spec.registeredFor`; `None` matches nothing, not anything."""
+class Registration(InCluster, frozen=True, kw_only=True):
+    """One machine. All fields that are set must match it."""
 
-    cluster: ClusterKey
-    provider_id: str | None
-    machine_name: str | None
-    node_name: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Release:
-    """One entry of `EndorsementKey.spec.releasedFrom`: nodes that may not use the key anymore."""
-
-    cluster: ClusterKey
-    provider_id: str | None
-    """`None` means every provider ID of the Cluster."""
+    provider_id: ProviderId | None = None
+    """Provider ID of the machine."""
+    machine_name: Name | None = None
+    """Name of the Machine, in the Cluster's namespace."""
+    node_name: Name | None = None
+    """Name of the node on this machine."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ban:
-    """`EndorsementKey.spec.banned`."""
+class Release(InCluster, frozen=True, kw_only=True):
+    """One Cluster, or with a provider ID one machine of it."""
 
-    since: datetime | None = None
-    node: tuple[ClusterKey, str] | None = None
-    """The node whose certificates end, where no claim says it: its Cluster and name."""
+    provider_id: ProviderId | None = None
+    """Provider ID of the machine; without it, the key is released from the whole Cluster."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiftedBan:
-    """`EndorsementKey.spec.banLifted`: the last ban that an operator lifted."""
+class BannedNode(InCluster, frozen=True, kw_only=True):
+    """A node whose certificates a ban ends."""
 
-    at: datetime
-    certificates_too: bool
+    node_name: Name
+    """Name of the node."""
+
+
+class Ban(Record, frozen=True, kw_only=True):
+    """Why the key gets no certificate."""
+
+    reason: Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
+    """The reason of the ban."""
+    by: _Operator = ""
+    """Who banned it."""
+    since: Time | None = None
+    """When it was banned."""
+    node: BannedNode | None = None
+    """A node whose certificates end in addition to those of the last claim, which a restore may
+    have taken away."""
+
+
+class LiftedBan(Record, frozen=True, kw_only=True):
+    """The last ban that an operator lifted."""
+
+    at: Time
+    """When the last ban was lifted."""
+    by: _Operator = ""
+    """Who lifted it."""
+    certificates_too: bool = False
     """Whether the certificates that the ban ended are valid again."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndorsementKeyObject:
-    """An EndorsementKey; `name` is the hex SHA-256 of the canonical SubjectPublicKeyInfo."""
+class EndorsementKeySpec(Record, frozen=True, kw_only=True):
+    """Registrations and ban by operators, and the claim by the signer."""
+
+    public_key: Annotated[
+        str, msgspec.Meta(max_length=4096, pattern=r"^-----BEGIN PUBLIC KEY-----\n")
+    ] = ""
+    """The public key as PEM, for operators and tools. The name identifies the key."""
+    registered_for: Annotated[
+        tuple[
+            Annotated[
+                Registration,
+                rules(
+                    (
+                        "has(self.providerID) || has(self.machineName) || has(self.nodeName)",
+                        "at least one of providerID, machineName, nodeName must be set",
+                    )
+                ),
+            ],
+            ...,
+        ],
+        _MAX_ENTRIES,
+        ATOMIC,
+    ] = ()
+    """Set by operators: the machines that have this TPM. Policies with trust Registered or
+    RegisteredAndCertified require it."""
+    released_from: Annotated[tuple[Release, ...], _MAX_ENTRIES, ATOMIC] = ()
+    """By an operator: nodes that may not use this key anymore, because the hardware has a new
+    owner. Their records and claims of this key do not count. It lets the next owner in, though a
+    Machine of the former one still exists."""
+    banned: Ban | None = None
+    """Set by operators. While it is set, the key gets no certificate."""
+    ban_lifted: LiftedBan | None = None
+    """Set by operators with `kubectl attestation ban --lift`. It counts for bans from before."""
+    term: Term = 1
+    """Counts from 1, and the group of a client certificate has it. `kubectl attestation ban --lift`
+    adds one, so that the certificates that the ban ended stay ended."""
+    held_by: KeyHolder | None = None
+    """Set by the signer: the one node that holds this key. It counts only while the node's
+    AttestedNode names this key. If an operator removes it, another node can claim the key."""
+
+
+class EndorsementKeyObject(EndorsementKeySpec, frozen=True, kw_only=True):
+    """EndorsementKey is the endorsement key of one TPM.
+
+    Where a platform certifies the attestation key and a quote names the virtual machine, it is that
+    one. Its name is the SHA-256 of the canonical SubjectPublicKeyInfo in lower-case hex. The signer
+    creates it, and writes it only under the resourceVersion that it read, so that one node and no
+    other holds the key.
+    """
 
     name: str
     resource_version: str
-    registered_for: tuple[Registration, ...]
-    released_from: tuple[Release, ...]
-    banned: bool
-    held_by: KeyHolder | None
     uid: str = ""
-    held_since: datetime | None = None
-    """When its present holder first claimed it."""
-    last_claimed: datetime | None = None
-    """When a node claimed it last, or when the object was created if that is later."""
-    term: int = 1
-    """That of its next certificate, which a claim or an entry can exceed. A lift adds one."""
-    ban: Ban = Ban()
-    """What its ban says, if it is banned."""
-    ban_lifted: LiftedBan | None = None
+    creation_timestamp: datetime | None = None
+
+    @property
+    def last_claimed(self) -> datetime | None:
+        """Return the last claim, or the creation if that is later: `clusterctl move` does that."""
+        claims = () if self.held_by is None else (self.held_by.since, self.held_by.last_claimed)
+        return max(filter(None, (self.creation_timestamp, *claims)), default=None)
+
+    @property
+    def banned_since(self) -> datetime | None:
+        """Return when the key was banned, `None` if it is not, or nobody wrote when."""
+        return None if self.banned is None else self.banned.since
+
+    @property
+    def banned_node(self) -> BannedNode | None:
+        """Return the node whose certificates its ban ends in addition."""
+        return None if self.banned is None else self.banned.node
 
     def is_released_from(self, cluster: ClusterKey, provider_id: str) -> bool:
         """Return whether an operator released the key from these nodes."""
@@ -137,113 +209,100 @@ class EndorsementKeyObject:
         )
 
 
-Term = Annotated[int, msgspec.Meta(ge=0, le=MAX_TERM)]
+DEFINITION: Final = Definition(
+    resource=ENDORSEMENT_KEYS,
+    kind=EndorsementKeyObject,
+    spec=EndorsementKeySpec,
+    short_name="ek",
+    labels=MOVE_LABELS,
+    columns=(
+        Column(
+            name="Held by",
+            path=".spec.heldBy.nodeName",
+            description="Name of the node that claimed this key last",
+        ),
+        Column(
+            name="Cluster",
+            path=".spec.heldBy.clusterName",
+            description="Name of the Cluster of that node",
+        ),
+        # The first member that exists, so that a key of a node that has not joined shows its
+        # machine.
+        Column(
+            name="Registered for",
+            path=".spec.registeredFor[0]['nodeName','machineName','providerID']",
+            description="Node name, Machine or provider ID of the first registration",
+        ),
+        Column(
+            name="Banned",
+            path=".spec.banned.reason",
+            description="Why nothing is issued to this key",
+        ),
+        Column(name="Age", path=".metadata.creationTimestamp", type="date"),
+        Column(
+            name="Namespace",
+            path=".spec.heldBy.clusterNamespace",
+            description="Namespace of the Cluster",
+            is_wide=True,
+        ),
+        Column(
+            name="Basis",
+            path=".spec.heldBy.basis",
+            description="What the claim of the node is based on",
+            is_wide=True,
+        ),
+        Column(
+            name="Registered machine",
+            path=".spec.registeredFor[0].machineName",
+            description="Machine of the first registration",
+            is_wide=True,
+        ),
+        Column(
+            name="Registered provider ID",
+            path=".spec.registeredFor[0].providerID",
+            description="Provider ID of the first registration",
+            is_wide=True,
+        ),
+    ),
+    selectable=("heldBy.nodeName", "heldBy.clusterName", "heldBy.clusterNamespace"),
+    rules=(
+        (
+            "self.metadata.name.matches('^[0-9a-f]{64}$')",
+            "the name must be the SHA-256 of the canonical SubjectPublicKeyInfo in lower-case hex",
+        ),
+    ),
+)
 
 
-class _Meta(Fields):
-    name: Name
-    resource_version: Text
-    uid: MaybeText = None
-    creation_timestamp: Time | None = None
+class _Object(Fields):
+    metadata: Metadata
+    spec: EndorsementKeySpec
 
 
-class _Registration(Fields):
-    cluster_namespace: Namespace
-    cluster_name: Name
-    provider_id: MaybeText = msgspec.field(name="providerID", default=None)
-    machine_name: MaybeName = None
-    node_name: MaybeName = None
-
-
-class _Release(Fields):
-    cluster_namespace: Namespace
-    cluster_name: Name
-    provider_id: MaybeText = msgspec.field(name="providerID", default=None)
-
-
-class _Holder(Fields):
-    cluster_namespace: Namespace
-    cluster_name: Name
-    node_name: Name
-    provider_id: Text = msgspec.field(name="providerID")
-    basis: TrustBasis
-    since: Time | None = None
-    last_claimed: Time | None = None
-
-
-class _BannedNode(Fields):
-    cluster_namespace: Text
-    cluster_name: Text
-    node_name: Text
-
-
-class _Ban(Fields):
-    since: Time | None = None
-    node: _BannedNode | None = None
-
-
-class _LiftedBan(Fields):
-    at: Time
-    certificates_too: bool = False
-
-
-class _KeySpec(Fields):
-    registered_for: Annotated[list[_Registration], msgspec.Meta(max_length=MAX_ENTRIES)] | None = (
-        None
+def is_same_holder(one: KeyHolder, other: KeyHolder) -> bool:
+    """Return whether two holders are one node; basis and times may differ."""
+    return (one.cluster, one.node_name, one.provider_id) == (
+        other.cluster,
+        other.node_name,
+        other.provider_id,
     )
-    released_from: Annotated[list[_Release], msgspec.Meta(max_length=MAX_ENTRIES)] | None = None
-    banned: Any = None
-    """A ban is effective with any content."""
-    held_by: _Holder | None = None
-    term: Term = 1
-    ban_lifted: _LiftedBan | None = None
-
-
-class _Key(Fields):
-    metadata: _Meta
-    spec: _KeySpec = msgspec.field(default_factory=_KeySpec)
 
 
 def read_endorsement_key(source: Source) -> EndorsementKeyObject:
-    """Read an EndorsementKey. Raises `ValueError`."""
-    key = decode(source, _Key)
-    return EndorsementKeyObject(
-        name=key.metadata.name,
-        resource_version=key.metadata.resource_version,
-        registered_for=tuple(map(_registration, key.spec.registered_for or ())),
-        released_from=tuple(map(_release, key.spec.released_from or ())),
-        banned=key.spec.banned is not None,
-        held_by=None if key.spec.held_by is None else _holder(key.spec.held_by),
-        uid=key.metadata.uid or "",
-        held_since=None if key.spec.held_by is None else key.spec.held_by.since,
-        last_claimed=_last_claimed(key),
-        term=key.spec.term,
-        ban=_ban(key.spec.banned),
-        ban_lifted=_ban_lifted(key.spec.ban_lifted),
-    )
+    """Read an EndorsementKey, without its PEM: caches hold many. Raises `ValueError`."""
+    found = decode(source, _Object)
+    return with_metadata(EndorsementKeyObject, found.spec.replace(public_key=""), found.metadata)
 
 
 def encode_endorsement_key(
     name: str, public_key_pem: str, held_by: KeyHolder, now: datetime
 ) -> dict[str, Any]:
-    """Return the body of a new EndorsementKey, held by a node."""
+    """Return the body of a new EndorsementKey, held by a node from now on."""
+    holder = held_by.replace(since=now, last_claimed=now)
+    spec = EndorsementKeySpec(public_key=public_key_pem, held_by=holder)
     return ENDORSEMENT_KEYS.manifest(
-        metadata={"name": name, "labels": MOVE_LABELS},
-        spec={"publicKey": public_key_pem, "heldBy": encode_holder(held_by, since=now, now=now)},
+        metadata={"name": name, "labels": MOVE_LABELS}, spec=encode(spec)
     )
-
-
-def encode_holder(held_by: KeyHolder, *, since: datetime, now: datetime) -> dict[str, Any]:
-    """Return `spec.heldBy` of a node that first claimed the key at `since`."""
-    return {
-        "clusterNamespace": held_by.cluster.namespace,
-        "clusterName": held_by.cluster.name,
-        "nodeName": held_by.node_name,
-        "providerID": held_by.provider_id,
-        "basis": held_by.basis.value,
-        "since": format_time(since),
-        "lastClaimed": format_time(now),
-    }
 
 
 def replacement_metadata(resource_version: str) -> dict[str, Any]:
@@ -255,55 +314,3 @@ def replacement_metadata(resource_version: str) -> dict[str, Any]:
     """
     annotations = {_WRITTEN_UNDER: resource_version}
     return {"resourceVersion": resource_version, "annotations": annotations}
-
-
-def _ban(banned: Any) -> Ban:  # noqa: ANN401 # JSON
-    """Return what can be read of a ban, which any content makes effective."""
-    if banned is None:
-        return Ban()
-    try:
-        fields = decode(banned, _Ban)
-    except ValueError:
-        return Ban()
-    node = fields.node
-    if node is None:
-        return Ban(since=fields.since)
-    cluster = shared_cluster_key(node.cluster_namespace, node.cluster_name)
-    return Ban(since=fields.since, node=(cluster, node.node_name))
-
-
-def _ban_lifted(fields: _LiftedBan | None) -> LiftedBan | None:
-    if fields is None:
-        return None
-    return LiftedBan(at=fields.at, certificates_too=fields.certificates_too)
-
-
-def _registration(fields: _Registration) -> Registration:
-    return Registration(
-        cluster=shared_cluster_key(fields.cluster_namespace, fields.cluster_name),
-        # An empty text registers nothing, and must not match a Machine without a provider ID.
-        provider_id=fields.provider_id or None,
-        machine_name=fields.machine_name or None,
-        node_name=fields.node_name or None,
-    )
-
-
-def _holder(fields: _Holder) -> KeyHolder:
-    return KeyHolder(
-        cluster=shared_cluster_key(fields.cluster_namespace, fields.cluster_name),
-        node_name=fields.node_name,
-        provider_id=fields.provider_id,
-        basis=fields.basis,
-    )
-
-
-def _release(fields: _Release) -> Release:
-    cluster = shared_cluster_key(fields.cluster_namespace, fields.cluster_name)
-    return Release(cluster=cluster, provider_id=fields.provider_id)
-
-
-def _last_claimed(key: _Key) -> datetime | None:
-    """Return the last claim, or the creation if that is later: `clusterctl move` creates again."""
-    holder = key.spec.held_by
-    claims = () if holder is None else (holder.since, holder.last_claimed)
-    return max(filter(None, (key.metadata.creation_timestamp, *claims)), default=None)

@@ -1,166 +1,159 @@
 """EndorsementKeyRequests: the keys that were offered for Machines without a registered key.
 
-Only the signer writes them, and no check reads them. Source:
-docs/decisions/0033-unknown-tpms-as-requests.md, and the CRD in packaging/signer/crds.
+Only the signer writes them, and no check reads them. `clusterctl move` leaves them: the next offer
+creates them again. Source: docs/decisions/0033-unknown-tpms-as-requests.md.
 """
 
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Annotated, Any, Final
 
 import msgspec
 
-from common.formats.strict_json import format_time
 from common.names import API_GROUP, API_VERSION
-from signer.kinds.cluster import ClusterKey
-from signer.kinds.decode import Fields, MaybeText, Name, Namespace, Source, Text, Time, decode
+from signer.kinds.cluster import ClusterKey, shared_cluster_key
+from signer.kinds.decode import ClusterName, Fields, Name, Source, decode
+from signer.kinds.record import (
+    ATOMIC,
+    Column,
+    Definition,
+    Digest,
+    MachineUid,
+    NamespacedMetadata,
+    ProviderId,
+    Record,
+    Short,
+    Time,
+    encode,
+    rules,
+    with_metadata,
+)
 from signer.kinds.resources import Resource
 
 KEY_REQUESTS: Final = Resource(
     API_GROUP, API_VERSION, "EndorsementKeyRequest", "endorsementkeyrequests"
 )
-
 MAX_OFFERED_KEYS: Final = 4
 """Keys of one Machine. Two are a conflict already; the first ones stay."""
-
-_MAX_NAME: Final = 512
+MAX_CERTIFIED_FOR: Final = 512
 """Characters of the name of a machine, as of a provider ID."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TpmIdentity:
-    """What an endorsement certificate says about its TPM; empty where it says nothing readable."""
+class OfferedCertificate(Record, frozen=True, kw_only=True):
+    """What an endorsement certificate says; empty where it says nothing readable."""
 
-    manufacturer: str = ""
-    model: str = ""
-    firmware: str = ""
+    status: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+    """Trusted if the certificate is for this key and chains to a root of the policy, else the
+    reason why not."""
+    manufacturer: Short = ""
+    """Manufacturer of the TPM, as the letters of its vendor ID."""
+    model: Short = ""
+    """Model of the TPM."""
+    firmware: Short = ""
+    """Firmware version of the TPM, as its vendor encodes it."""
+    certified_for: Annotated[str, msgspec.Meta(max_length=MAX_CERTIFIED_FOR)] = ""
+    """The machine that the certificate names, an instance of Google or a domain of libvirt."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfferedKey:
+class OfferedKey(Record, frozen=True, kw_only=True):
     """An endorsement key that an offer names for a Machine. The TPM has not proved it."""
 
+    sha256: Digest
+    """SHA-256 of the SubjectPublicKeyInfo of the key, the name of its EndorsementKey."""
+    node_name: Name
+    """Node name that the request asks for."""
+    requester: Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
+    """User name of the requester in the workload cluster."""
+    first_seen: Time
+    """When the signer first saw the key in an offer for this Machine."""
+    certificate: OfferedCertificate
+    """What the endorsement certificate says. Anyone can write such a certificate unless the status
+    is Trusted."""
+
+
+class EndorsementKeyRequestSpec(Record, frozen=True, kw_only=True):
+    """The Machine and the keys."""
+
+    cluster_name: Annotated[ClusterName, rules(("self == oldSelf", "the Cluster must not change"))]
+    """Name of the Cluster, in this namespace."""
+    machine_uid: Annotated[MachineUid, rules(("self == oldSelf", "the Machine must not change"))]
+    """UID of the Machine."""
+    provider_id: ProviderId
+    """Provider ID of the Machine when the first key was offered."""
+    keys: Annotated[
+        tuple[OfferedKey, ...],
+        msgspec.Meta(min_length=1, max_length=MAX_OFFERED_KEYS),
+        ATOMIC,
+        rules(("oldSelf.all(key, key in self)", "a key that was offered must stay")),
+    ]
+    """The keys, in the order in which they were first offered. More than one is a conflict: the
+    machine has one of them, or none. When the list is full, further keys are not added."""
+
+
+class EndorsementKeyRequest(EndorsementKeyRequestSpec, frozen=True, kw_only=True):
+    """EndorsementKeyRequest has the keys that were offered for a Machine without a registered key.
+
+    It has the name and the namespace of the Machine. Nothing in it is proved: a stolen bootstrap
+    token suffices to offer a key. `kubectl attestation approve` registers one of its keys. The
+    signer creates it, and deletes it when the Machine is gone or has a registered key.
+    """
+
     name: str
-    """Name of its EndorsementKey: the digest of its SubjectPublicKeyInfo in hex."""
-    node_name: str
-    requester: str
-    """User name of the requester, such as `system:bootstrap:<token ID>`."""
-    first_seen: datetime
-    certificate: str
-    """`Trusted`, or the reason why the signer does not trust the endorsement certificate."""
-    identity: TpmIdentity
-    certified_for: str = ""
-    """The machine that the endorsement certificate names; empty if it names none."""
-    """From the certificate; anyone can write it unless `certificate` is `Trusted`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndorsementKeyRequest:
-    """The keys offered for a Machine without a registered key; `name` is the Machine's."""
-
-    cluster: ClusterKey
-    name: str
+    namespace: str
     uid: str
     resource_version: str
-    machine_uid: str
-    provider_id: str
-    keys: tuple[OfferedKey, ...]
-    """In the order in which they were first seen; never replaced."""
+
+    @property
+    def cluster(self) -> ClusterKey:
+        """Return the key of the Cluster."""
+        return shared_cluster_key(self.namespace, self.cluster_name)
 
 
-class _Certificate(Fields):
-    status: Text
-    manufacturer: MaybeText = None
-    model: MaybeText = None
-    firmware: MaybeText = None
-    certified_for: MaybeText = None
+DEFINITION: Final = Definition(
+    resource=KEY_REQUESTS,
+    kind=EndorsementKeyRequest,
+    spec=EndorsementKeyRequestSpec,
+    short_name="ekr",
+    columns=(
+        Column(name="Cluster", path=".spec.clusterName", description="Name of the Cluster"),
+        Column(
+            name="Node",
+            path=".spec.keys[0].nodeName",
+            description="Node name that the first requester asked for",
+        ),
+        Column(
+            name="Key",
+            path=".spec.keys[0].sha256",
+            description="The key that was offered first, as SHA-256",
+        ),
+        Column(
+            name="Certificate",
+            path=".spec.keys[0].certificate.status",
+            description="Trusted, or the reason why the endorsement certificate of this key is not"
+            " trusted",
+        ),
+        Column(
+            name="Other key",
+            path=".spec.keys[1].sha256",
+            description="Another key that was offered for the same Machine, a conflict",
+        ),
+        Column(name="Age", path=".metadata.creationTimestamp", type="date"),
+    ),
+)
 
 
-class _Key(Fields):
-    sha256: Text
-    node_name: Name
-    requester: Text
-    first_seen: Time
-    certificate: _Certificate
-
-
-class _Meta(Fields):
-    name: Name
-    namespace: Namespace
-    uid: Text
-    resource_version: Text
-
-
-class _Spec(Fields):
-    cluster_name: Name
-    machine_uid: Text = msgspec.field(name="machineUID")
-    provider_id: Text = msgspec.field(name="providerID")
-    keys: Annotated[list[_Key], msgspec.Meta(min_length=1, max_length=MAX_OFFERED_KEYS)]
-
-
-class _Request(Fields):
-    metadata: _Meta
-    spec: _Spec
+class _Object(Fields):
+    metadata: NamespacedMetadata
+    spec: EndorsementKeyRequestSpec
 
 
 def read_key_request(source: Source) -> EndorsementKeyRequest:
     """Read an EndorsementKeyRequest. Raises `ValueError`."""
-    request = decode(source, _Request)
-    metadata, spec = request.metadata, request.spec
-    return EndorsementKeyRequest(
-        cluster=ClusterKey(namespace=metadata.namespace, name=spec.cluster_name),
-        name=metadata.name,
-        uid=metadata.uid,
-        resource_version=metadata.resource_version,
-        machine_uid=spec.machine_uid,
-        provider_id=spec.provider_id,
-        keys=tuple(map(_offered_key, spec.keys)),
-    )
+    found = decode(source, _Object)
+    return with_metadata(EndorsementKeyRequest, found.spec, found.metadata)
 
 
 def encode_key_request(request: EndorsementKeyRequest) -> dict[str, Any]:
     """Return the body of a new EndorsementKeyRequest; its UID and version are not written."""
     return KEY_REQUESTS.manifest(
-        metadata={"name": request.name, "namespace": request.cluster.namespace},
-        spec={
-            "clusterName": request.cluster.name,
-            "machineUID": request.machine_uid,
-            "providerID": request.provider_id,
-            "keys": [encode_offered_key(key) for key in request.keys],
-        },
+        metadata={"name": request.name, "namespace": request.namespace},
+        spec=encode(request, EndorsementKeyRequestSpec),
     )
-
-
-def _offered_key(key: _Key) -> OfferedKey:
-    certificate = key.certificate
-    return OfferedKey(
-        name=key.sha256,
-        node_name=key.node_name,
-        requester=key.requester,
-        first_seen=key.first_seen,
-        certificate=certificate.status,
-        identity=TpmIdentity(
-            manufacturer=certificate.manufacturer or "",
-            model=certificate.model or "",
-            firmware=certificate.firmware or "",
-        ),
-        certified_for=certificate.certified_for or "",
-    )
-
-
-def encode_offered_key(key: OfferedKey) -> dict[str, Any]:
-    """Return one entry of `spec.keys`."""
-    identity = {
-        "manufacturer": key.identity.manufacturer,
-        "model": key.identity.model,
-        "firmware": key.identity.firmware,
-        "certifiedFor": key.certified_for[:_MAX_NAME],
-    }
-    known = {name: value for name, value in identity.items() if value}
-    return {
-        "sha256": key.name,
-        "nodeName": key.node_name,
-        "requester": key.requester,
-        "firstSeen": format_time(key.first_seen),
-        "certificate": {"status": key.certificate, **known},
-    }

@@ -13,6 +13,7 @@ from common.names import API_GROUP, API_VERSION, SUPPORTED_VERSIONS
 from signer.errors import ProblemsError
 from signer.kinds.cluster import ClusterKey
 from signer.kinds.policy import POLICY_KIND
+from signer.policy.cross_field import add_cross_field_problems
 from signer.policy.pcr_rules import read_event_log, read_pcrs
 from signer.policy.policy import (
     SCHEMES,
@@ -22,44 +23,19 @@ from signer.policy.policy import (
     ClusterSelector,
     EndorsementKeyRules,
     FirstJoinRules,
-    KubeletServingMode,
     NodeNameRules,
     PlatformRules,
     Policy,
-    PolicyMode,
     PolicySet,
     RefusedPolicy,
     RenewalRules,
     ServingRules,
-    TrustMode,
 )
 from signer.policy.section import Section
 
 _MIN_LIFETIME: Final = timedelta(hours=1)
 _MIN_WINDOW: Final = timedelta(minutes=1)
 _DEFAULTS: Final = Policy(name="defaults")
-_ATTESTATION_RULES: Final = (
-    "endorsementKey",
-    "attestationKey",
-    "pcrs",
-    "eventLog",
-    "bootstrapGroups",
-    "firstJoin",
-    "certificate",
-    "nameReuse",
-    "renewals",
-    "autoApproveBindings",
-    "nodeLabels",
-    "serving",
-    "minimumVersion",
-)
-"""Keys that have no meaning with mode ServingOnly. A rule that is not in force is refused."""
-_CERTIFICATE_RULES: Final = (
-    "certificateAuthorities",
-    "certificateRevocationLists",
-    "allowCertificatesWithoutUsage",
-)
-"""Keys of `endorsementKey` that have no meaning if no endorsement certificate counts."""
 
 
 class PolicyFileInvalid(ProblemsError):
@@ -128,13 +104,13 @@ def _policy(document: object, problems: list[str]) -> Policy:
 
 def _spec(name: str, spec: Section) -> Policy:
     endorsement_key = _endorsement_key(spec.section("endorsementKey"))
-    attestation_key = _attestation_key(spec.section("attestationKey"), endorsement_key.trust)
+    attestation_key = _attestation_key(spec.section("attestationKey"))
     names_machine = bool(attestation_key.certificate_authorities)
     pcrs = read_pcrs(spec.section("pcrs"), _DEFAULTS.pcrs, names_machine=names_machine)
-    return Policy(
+    policy = Policy(
         name=name,
         clusters=_clusters(spec),
-        mode=_mode(spec),
+        mode=spec.choice("mode", _DEFAULTS.mode),
         approval=spec.choice("approval", _DEFAULTS.approval),
         minimum_version=_minimum_version(spec),
         bootstrap_groups=frozenset(
@@ -154,19 +130,13 @@ def _spec(name: str, spec: Section) -> Policy:
         access_review=spec.choice("accessReview", _DEFAULTS.access_review),
         serving=_serving(spec.section("serving")),
     )
-
-
-def _mode(spec: Section) -> PolicyMode:
-    mode = spec.choice("mode", _DEFAULTS.mode)
-    if mode is PolicyMode.SERVING_ONLY:
-        spec.forbid("with mode ServingOnly", *_ATTESTATION_RULES)
-    return mode
+    add_cross_field_problems(policy, spec)
+    return policy
 
 
 def _clusters(spec: Section) -> ClusterSelector | None:
     if "clusterRef" in spec:
-        if spec.value("clusterSelector") is not None:
-            spec.add_problem("must be absent with clusterRef", "clusterSelector")
+        spec.value("clusterSelector")  # it is known, and a row of the other rules refuses it
         reference = spec.section("clusterRef")
         key = ClusterKey(namespace=reference.text("namespace"), name=reference.text("name"))
         return ClusterSelector(cluster=key)
@@ -190,29 +160,21 @@ def _minimum_version(spec: Section) -> str:
 
 def _endorsement_key(section: Section) -> EndorsementKeyRules:
     defaults = _DEFAULTS.endorsement_key
-    trust = section.choice("trust", defaults.trust)
-    condition = f"with trust {trust.value}"
-    if trust.needs_certificate:
-        section.require("certificateAuthorities", condition)
-    else:
-        section.forbid(condition, *_CERTIFICATE_RULES)
     return EndorsementKeyRules(
-        trust=trust,
-        platform=_platform(section, trust),
+        trust=section.choice("trust", defaults.trust),
+        platform=_platform(section),
         certificate_authorities=section.strings("certificateAuthorities", ()),
         certificate_revocation_lists=section.strings("certificateRevocationLists", ()),
         allow_certificates_without_usage=section.boolean(
             "allowCertificatesWithoutUsage", default=defaults.allow_certificates_without_usage
         ),
-        certificate_names=_certificate_names(section, trust),
+        certificate_names=_certificate_names(section),
     )
 
 
-def _certificate_names(endorsement_key: Section, trust: TrustMode) -> CertificateNameRules:
+def _certificate_names(endorsement_key: Section) -> CertificateNameRules:
     if "certificateNames" not in endorsement_key:
         return CertificateNameRules()
-    if trust is not TrustMode.CERTIFIED:
-        endorsement_key.forbid(f"with trust {trust.value}", "certificateNames")
     section = endorsement_key.section("certificateNames")
     if "gce" not in section and "domainUUID" not in section:
         section.add_problem("must have gce or domainUUID")
@@ -232,11 +194,9 @@ def _required_strings(parent: Section, part: str, key: str) -> frozenset[str]:
     return frozenset(section.strings(key, ()))
 
 
-def _platform(endorsement_key: Section, trust: TrustMode) -> PlatformRules | None:
+def _platform(endorsement_key: Section) -> PlatformRules | None:
     if "platform" not in endorsement_key:
         return None
-    if not trust.needs_record:
-        endorsement_key.forbid(f"with trust {trust.value}", "platform")
     section = endorsement_key.section("platform")
     rules = PlatformRules(
         type=section.text("type"),
@@ -250,15 +210,13 @@ def _platform(endorsement_key: Section, trust: TrustMode) -> PlatformRules | Non
     return rules
 
 
-def _attestation_key(section: Section, trust: TrustMode) -> AttestationKeyRules:
+def _attestation_key(section: Section) -> AttestationKeyRules:
     defaults = tuple(_DEFAULTS.attestation_key.schemes)
     schemes = frozenset(section.strings("schemes", defaults))
     if not schemes <= SCHEMES:
         section.add_problem(
             f"has unknown schemes: {', '.join(sorted(schemes - SCHEMES))}", "schemes"
         )
-    if trust is not TrustMode.REGISTERED:
-        section.forbid(f"with trust {trust.value}", "certificateAuthorities")
     return AttestationKeyRules(
         schemes=schemes, certificate_authorities=section.strings("certificateAuthorities", ())
     )
@@ -297,10 +255,7 @@ def _renewals(section: Section) -> RenewalRules:
 
 def _serving(section: Section) -> ServingRules:
     defaults = _DEFAULTS.serving
-    rules = ServingRules(
+    return ServingRules(
         builtin=section.choice("builtin", defaults.builtin),
         node_ref_fallback=section.boolean("nodeRefFallback", default=defaults.node_ref_fallback),
     )
-    if rules.node_ref_fallback and rules.builtin is KubeletServingMode.IGNORE:
-        section.add_problem("must be absent with builtin Ignore", "nodeRefFallback")
-    return rules

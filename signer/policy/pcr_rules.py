@@ -42,12 +42,10 @@ def read_pcrs(section: Section, defaults: PcrRules, *, names_machine: bool) -> P
     if names_machine and is_compared and MACHINE_PCR in selection.get(MACHINE_PCR_BANK, ()):
         problem = f"must not have PCR {MACHINE_PCR}: it names the machine, and is quoted besides"
         section.add_problem(problem, "selection")
-    variants = tuple(_variant(item, selection, mode) for item in section.items("variants"))
-    allowed = _allowed(section, selection, mode, needed=not variants)
+    variants = tuple(_variant(item, selection) for item in section.items("variants"))
+    allowed = _allowed(section, selection)
     signed_by = read_signed_by(section, selection)
     until = read_ends(section, "until")
-    if mode is PcrMode.RECORD:
-        section.forbid("in mode Record", "until", "variants", "signedBy")
     rules = PcrRules(
         selection=selection, mode=mode, allowed=allowed, variants=variants, until=until
     )
@@ -72,15 +70,11 @@ def _selection(pcrs: Section, default: Selection) -> Selection:
     return selection or default
 
 
-def _allowed(parent: Section, selection: Selection, mode: PcrMode, *, needed: bool) -> PcrValues:
+def _allowed(parent: Section, selection: Selection) -> PcrValues:
     """Load `allowed`: exactly the selected PCRs, each with at least one value."""
     if "allowed" not in parent:
-        if needed and mode is not PcrMode.RECORD:
-            parent.require("allowed", f"in mode {mode.value}")
         return {}
     section = parent.section("allowed")
-    if mode is PcrMode.RECORD:
-        section.add_problem("must be absent in mode Record")
     return {bank: _bank(section.section(bank), bank, selection[bank]) for bank in selection}
 
 
@@ -93,12 +87,11 @@ def _bank(section: Section, bank: str, indices: tuple[int, ...]) -> Mapping[int,
     return values
 
 
-def _variant(section: Section, selection: Selection, mode: PcrMode) -> PcrVariant:
+def _variant(section: Section, selection: Selection) -> PcrVariant:
     """Load an item of `variants`: the allowed values of Machines with some labels."""
     labels = section.section("machineSelector").mapping("matchLabels")
-    # In mode Record, `variants` itself is the problem.
-    mode = PcrMode.ENFORCE if mode is PcrMode.RECORD else mode
-    return PcrVariant(match_labels=labels, allowed=_allowed(section, selection, mode, needed=True))
+    section.require("allowed")
+    return PcrVariant(match_labels=labels, allowed=_allowed(section, selection))
 
 
 def read_event_log(spec: Section, selection: Selection) -> EventLogRules | None:

@@ -30,12 +30,12 @@ def read_indices(section: Section, bank: str) -> tuple[int, ...]:
 def read_digests(section: Section, key: str, sizes: frozenset[int]) -> frozenset[bytes]:
     """Load a non-empty list of digests in hex, each with one of these numbers of bytes."""
     digests: set[bytes] = set()
-    for text in section.strings(key, ()):
+    for entry, text in section.entries(key):
         digest = _digest(text)
         if len(digest) in sizes:
             digests.add(digest)
         else:
-            section.add_problem("must hold digests in hex, of the size of the bank", key)
+            section.add_problem("must be a digest in hex, of the size of the bank", entry)
     return frozenset(digests)
 
 

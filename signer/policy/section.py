@@ -46,16 +46,19 @@ class Section:
         path = ".".join(p for p in (self._path, key) if p)
         self._problems.append(f"{path}: {text}" if path else text)
 
-    def require(self, key: str, condition: str = "") -> None:
+    def has(self, path: str) -> bool:
+        """Return whether there is a key at the end of a path such as `pcrs.mode`."""
+        value: object = self._values
+        for key in path.split("."):
+            if not isinstance(value, Mapping) or key not in value:
+                return False
+            value = value[key]
+        return True
+
+    def require(self, key: str) -> None:
         """Add a problem if the key is absent."""
         if key not in self:
-            self.add_problem(f"is required {condition}".rstrip(), key)
-
-    def forbid(self, condition: str, *keys: str) -> None:
-        """Add a problem for each of these keys that is present."""
-        for key in keys:
-            if key in self:
-                self.add_problem(f"must be absent {condition}", key)
+            self.add_problem("is required", key)
 
     def value(self, key: str) -> object:
         """Return the value of `key` as it is in the file, or `None` if the key is absent."""
@@ -103,18 +106,29 @@ class Section:
 
     def strings(self, key: str, default: tuple[str, ...]) -> tuple[str, ...]:
         """Return a non-empty list of different strings, or `default` if the key is absent."""
+        return tuple(text for _, text in self.entries(key)) if key in self else default
+
+    def entries(self, key: str) -> "tuple[tuple[str, str], ...]":
+        """Return a list as `strings` does, each string with its key; none if it is absent.
+
+        Each entry with a problem is left out, so that the others are read, too.
+        """
         if key not in self:
-            return default
-        value = self.value(key)
-        if not isinstance(value, list) or not value:
+            return ()
+        values = self.value(key)
+        if not isinstance(values, list) or not values:
             self.add_problem("must be a non-empty list", key)
-        elif not all(isinstance(v, str) and v for v in value):
-            self.add_problem("must hold only non-empty strings", key)
-        elif len(set(value)) != len(value):
-            self.add_problem("must not repeat a value", key)
-        else:
-            return tuple(value)
-        return default
+            return ()
+        found: dict[str, str] = {}
+        for index, text in enumerate(values):
+            entry = f"{key}[{index}]"
+            if not isinstance(text, str) or not text:
+                self.add_problem("must be a non-empty string", entry)
+            elif text in found:
+                self.add_problem("must not repeat a value", entry)
+            else:
+                found[text] = entry
+        return tuple((entry, text) for text, entry in found.items())
 
     def mapping(self, key: str) -> Mapping[str, str]:
         """Return a non-empty mapping of strings to strings; the key is required."""

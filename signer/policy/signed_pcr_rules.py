@@ -86,10 +86,10 @@ def _merged(allowed: PcrValues, additions: PcrValues) -> PcrValues:
 
 def _rule(section: Section, selection: Mapping[str, tuple[int, ...]]) -> PcrSignatureRules:
     keys = {}
-    for text in section.strings("keys", ()):
+    for entry, text in section.entries("keys"):
         key = read_vendor_key(text)
         if key is None:
-            section.add_problem("must hold public keys as PEM: RSA, P-256 or P-384", "keys")
+            section.add_problem("must be a public key as PEM: RSA, P-256 or P-384", entry)
         else:
             keys[fingerprint(key)] = key
     section.require("keys")

@@ -225,8 +225,8 @@ def _verify_holder(
 ) -> KeyHolder:
     """E3: return the node that may hold the keys."""
     ground = proved(ground)
-    holder = KeyHolder(
-        cluster=context.inventory.cluster().key,
+    holder = KeyHolder.of(
+        context.inventory.cluster().key,
         node_name=answer.request.node_name,
         provider_id=answer.provider_id,
         basis=ground.basis,
@@ -302,5 +302,5 @@ def _boot_counters(attest: Attest) -> BootCounters:
     return BootCounters(
         reset_count=attest.clock_info.reset_count,
         restart_count=attest.clock_info.restart_count,
-        firmware_version=attest.firmware_version,
+        firmware_version=f"{attest.firmware_version:#018x}",
     )

@@ -86,7 +86,8 @@ def _attested_node(verified: VerifiedAnswer, context: VerificationContext) -> At
     return AttestedNodeObject(
         name=attested_node_name(holder.cluster, holder.node_name),
         resource_version="",
-        cluster=holder.cluster,
+        namespace=holder.cluster_namespace,
+        cluster_name=holder.cluster_name,
         node_name=holder.node_name,
         provider_id=holder.provider_id,
         # The name of a MachinePool is not that of a Machine.

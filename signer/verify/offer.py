@@ -79,8 +79,8 @@ def verify_offer(
     ground = trace(checks.TRUST, verify_endorsement_trust(keys, machine, context))
 
     # (E3)
-    holder = KeyHolder(
-        cluster=inventory.cluster().key,
+    holder = KeyHolder.of(
+        inventory.cluster().key,
         node_name=node_name,
         provider_id=offer.provider_id,
         basis=ground.basis,

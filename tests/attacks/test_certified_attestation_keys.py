@@ -45,6 +45,7 @@ from tests.builders.certificates import (
     rewritten,
     signed_by_hand,
 )
+from tests.builders.endorsement_keys import BAN
 from tests.builders.scenario import (
     ABROAD,
     HOME,
@@ -194,7 +195,7 @@ def registered_for_another_key(scenario: Scenario) -> None:
 
 def banned(scenario: Scenario) -> None:
     """Let an operator ban the key."""
-    scenario.put_key(key_name(scenario.ek), banned=True)
+    scenario.put_key(key_name(scenario.ek), banned=BAN)
 
 
 def other_endorsement_key(scenario: Scenario) -> None:
@@ -216,12 +217,12 @@ def by_another_key(banned: Mutation) -> Mutation:
 
 def banned_claim(scenario: Scenario) -> None:
     """Let an operator ban the key that the node's claim names."""
-    scenario.change_key(banned=True)
+    scenario.change_key(banned=BAN)
 
 
 def released_claim(scenario: Scenario) -> None:
     """Let an operator release the key that the node's claim names."""
-    scenario.change_key(released_from=(Release(cluster=HOME, provider_id=None),))
+    scenario.change_key(released_from=(Release.of(HOME, provider_id=None),))
 
 
 def held_by(key: Callable[[Scenario], TpmKey], cluster: ClusterKey = HOME) -> Mutation:

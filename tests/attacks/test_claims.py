@@ -40,6 +40,7 @@ from tests.attacks.runner import (
     reconcile_once,
 )
 from tests.attacks.scenarios import OTHER_ID, OTHER_NODE, first_use, renewal
+from tests.builders.endorsement_keys import BAN
 from tests.builders.leftover_claims import LEFTOVERS, holder_is_lost, moved_claim
 from tests.builders.scenario import ABROAD, HOME, NOW, PROVIDER_ID, Scenario, key_name, machine
 from tests.builders.software_tpm import endorsement_key
@@ -111,7 +112,7 @@ def half_moved_away(scenario: Scenario) -> None:
 
 def banned(scenario: Scenario) -> None:
     """Ban the TPM."""
-    scenario.put_key(key_name(scenario.ek), banned=True)
+    scenario.put_key(key_name(scenario.ek), banned=BAN)
 
 
 def banned_with_claim(scenario: Scenario) -> None:
@@ -188,8 +189,8 @@ def takes_key(basis: TrustBasis) -> Callable[[Scenario], object]:
     """Another replica makes the complete claim to the TPM for a node of another Cluster."""
 
     def act(scenario: Scenario) -> None:
-        holder = KeyHolder(
-            cluster=ABROAD,
+        holder = KeyHolder.of(
+            ABROAD,
             node_name=scenario.node_name,
             provider_id=scenario.provider_id,
             basis=basis,
@@ -199,12 +200,9 @@ def takes_key(basis: TrustBasis) -> Callable[[Scenario], object]:
         current = scenario.store.keys.get(name) or EndorsementKeyObject(
             name=name,
             resource_version="",
-            registered_for=(),
-            released_from=(),
-            banned=False,
             held_by=None,
         )
-        scenario.store.put_key(replace(current, held_by=holder))
+        scenario.store.put_key(current.replace(held_by=holder))
         scenario.put_node(name, holder)
 
     return act
@@ -243,7 +241,7 @@ def claimed_renewal() -> Scenario:
 
 def banned_claim(scenario: Scenario) -> None:
     """Ban the TPM whose claim the node has."""
-    scenario.put_key(key_name(scenario.ek), held_by=scenario.holder(), banned=True)
+    scenario.put_key(key_name(scenario.ek), held_by=scenario.holder(), banned=BAN)
 
 
 def name_lost(scenario: Scenario) -> None:
@@ -300,8 +298,8 @@ def release(provider_id: str | None = None) -> Callable[[Scenario], object]:
 
     def change(scenario: Scenario) -> None:
         key, _ = scenario.put_claim()
-        entry = Release(cluster=HOME, provider_id=provider_id)
-        scenario.store.put_key(replace(key, released_from=(entry,)))
+        entry = Release.of(HOME, provider_id=provider_id)
+        scenario.store.put_key(key.replace(released_from=(entry,)))
 
     return change
 
@@ -484,7 +482,7 @@ def between_two_machines(*former: Machine) -> Callable[[Scenario], object]:
 
     def change(scenario: Scenario) -> None:
         name, holder = key_name(scenario.ek), scenario.holder(cluster=ABROAD)
-        scenario.put_key(name, held_by=replace(holder, provider_id=OTHER_ID))
+        scenario.put_key(name, held_by=holder.replace(provider_id=OTHER_ID))
         scenario.put_node(name, holder, machine_name="machine-0", machine_uid="machine-uid-0")
         other = machine(name="machine-2", uid="uid-2", provider_id=OTHER_ID)
         scenario.store.machines[ABROAD] = [other, *former]
@@ -577,10 +575,10 @@ LEFT: Table = {
         **{
             f"a TPM released from {what}": answering(former_tenant(from_others))
             for what, from_others in {
-                "another provider ID": Release(cluster=ABROAD, provider_id=PROVIDER_ID),
-                "another Cluster": Release(cluster=replace(ABROAD, name="red"), provider_id=None),
-                "another namespace": Release(
-                    cluster=replace(ABROAD, namespace="others"), provider_id=OTHER_ID
+                "another provider ID": Release.of(ABROAD, provider_id=PROVIDER_ID),
+                "another Cluster": Release.of(replace(ABROAD, name="red"), provider_id=None),
+                "another namespace": Release.of(
+                    replace(ABROAD, namespace="others"), provider_id=OTHER_ID
                 ),
             }.items()
         },

@@ -133,9 +133,7 @@ def pool_member(*registrations: Registration) -> Mutation:
 
 def registration(provider_id: str | None, node_name: str | None) -> Registration:
     """Register for this Cluster."""
-    return Registration(
-        cluster=HOME, provider_id=provider_id, machine_name=None, node_name=node_name
-    )
+    return Registration.of(HOME, provider_id=provider_id, machine_name=None, node_name=node_name)
 
 
 def claimed_name(basis: TrustBasis) -> Mutation:

@@ -28,6 +28,7 @@ from tests.attacks.certified_nodes import BELOW, EK, certified
 from tests.attacks.runner import Attack, Mutation, assert_issued, assert_refused
 from tests.builders import machine_names
 from tests.builders.der import INTEGER, SEQUENCE, UTF8_STRING, encode
+from tests.builders.endorsement_keys import BAN
 from tests.builders.machine_names import (
     GCE_ID,
     INSTANCE,
@@ -257,7 +258,7 @@ def registered_for_another_key(scenario: Scenario) -> None:
 
 def banned(scenario: Scenario) -> None:
     """Let an operator ban the key."""
-    scenario.put_key(key_name(scenario.ek), banned=True)
+    scenario.put_key(key_name(scenario.ek), banned=BAN)
 
 
 def held(basis: TrustBasis) -> Mutation:

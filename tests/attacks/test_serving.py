@@ -471,7 +471,7 @@ def with_the_provider_id_of_a_victim(scenario: Scenario) -> None:
 
 def released(scenario: Scenario) -> None:
     """Request as a node whose key was released from the Cluster."""
-    release = Release(cluster=HOME, provider_id=None)
+    release = Release.of(HOME, provider_id=None)
     scenario.put_key(key_name(scenario.ek), released_from=(release,))
 
 

@@ -48,6 +48,7 @@ from tests.attacks.runner import (
     reconcile_once,
 )
 from tests.attacks.scenarios import OTHER_ID, OTHER_NODE, first_use, platform_scenario
+from tests.builders.endorsement_keys import BAN, registration
 from tests.builders.scenario import (
     ABROAD,
     HOME,
@@ -96,9 +97,8 @@ def registered(key: TpmKey | None = None, **entry: Any) -> Mutation:  # noqa: AN
 
     def mutate(scenario: Scenario) -> None:
         scenario.change_machine(registered_keys=())
-        fields = {"cluster": HOME, "provider_id": None, "machine_name": None, "node_name": None}
-        registration = Registration(**{**fields, **entry})
-        scenario.put_key(key_name(key or scenario.ek), registered_for=(registration,))
+        entries = (registration(**{"cluster": HOME, **entry}),)
+        scenario.put_key(key_name(key or scenario.ek), registered_for=entries)
 
     return mutate
 
@@ -211,15 +211,15 @@ def banned(*, held: bool) -> Mutation:
         if held:
             scenario.put_claim(banned=True)
         else:
-            scenario.put_key(key_name(scenario.ek), banned=True)
+            scenario.put_key(key_name(scenario.ek), banned=BAN)
 
     return mutate
 
 
 def banned_and_registered(scenario: Scenario) -> None:
     """Use a TPM that is banned and also registered for this Machine."""
-    entry = Registration(cluster=HOME, provider_id=PROVIDER_ID, machine_name=None, node_name=None)
-    scenario.put_key(key_name(scenario.ek), registered_for=(entry,), banned=True)
+    entry = Registration.of(HOME, provider_id=PROVIDER_ID, machine_name=None, node_name=None)
+    scenario.put_key(key_name(scenario.ek), registered_for=(entry,), banned=BAN)
 
 
 def released(provider_id: str | None = None) -> Mutation:
@@ -227,8 +227,8 @@ def released(provider_id: str | None = None) -> Mutation:
 
     def mutate(scenario: Scenario) -> None:
         key, _ = scenario.put_claim()
-        release = Release(cluster=HOME, provider_id=provider_id)
-        scenario.store.put_key(replace(key, released_from=(release,)))
+        release = Release.of(HOME, provider_id=provider_id)
+        scenario.store.put_key(key.replace(released_from=(release,)))
 
     return mutate
 
@@ -438,7 +438,8 @@ def stolen_token(*, held_by: dict[str, Any], node_of: TpmKey | None = None) -> M
 
     def mutate(scenario: Scenario) -> None:
         holder = scenario.holder(basis=TrustBasis.FIRST_USE)
-        scenario.put_key(key_name(scenario.ek), held_by=replace(holder, **held_by))
+        other = scenario.holder(basis=TrustBasis.FIRST_USE, **held_by)
+        scenario.put_key(key_name(scenario.ek), held_by=other)
         scenario.put_node(key_name(node_of or scenario.ek), holder)
         scenario.username = "system:bootstrap:zzzzzz"
 
@@ -489,8 +490,8 @@ def named(name: str, **entry: Any) -> Mutation:  # noqa: ANN401 - of Registratio
     """Request the name of a node whose key an operator has registered before either joined."""
 
     def mutate(scenario: Scenario) -> None:
-        fields = {"cluster": HOME, "provider_id": None, "machine_name": None, "node_name": NODE}
-        scenario.put_key(name, registered_for=(Registration(**{**fields, **entry}),))
+        fields = {"cluster": HOME, "node_name": NODE}
+        scenario.put_key(name, registered_for=(registration(**{**fields, **entry}),))
 
     return mutate
 

@@ -42,8 +42,8 @@ def claims(cluster: ClusterKey, number: int) -> tuple[Json, Json]:
     """Return an EndorsementKey and an AttestedNode."""
     name, provider_id, now = _node_name(number), _provider_id(cluster, number), datetime.now(UTC)
     digest = hashlib.sha256(f"{cluster.name}/{number}".encode()).hexdigest()
-    holder = KeyHolder(
-        cluster=cluster, node_name=name, provider_id=provider_id, basis=TrustBasis.CERTIFICATE
+    holder = KeyHolder.of(
+        cluster, node_name=name, provider_id=provider_id, basis=TrustBasis.CERTIFICATE
     )
     node = attested_node(
         cluster,

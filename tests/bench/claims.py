@@ -16,8 +16,8 @@ LIFETIME: Final = timedelta(days=7)
 
 def holder(number: int) -> KeyHolder:
     """Return the node of this number, as an EndorsementKey names it."""
-    return KeyHolder(
-        cluster=CLUSTER,
+    return KeyHolder.of(
+        CLUSTER,
         node_name=f"workload-md-0-7k2lq-{number:05}",
         provider_id=f"aws:///eu-central-1a/i-0a1b2c3d4e5f{number:05}",
         basis=TrustBasis.REGISTERED,
@@ -38,5 +38,5 @@ def numbered_node(number: int) -> AttestedNodeObject:
         credential_ids=tuple(credential_id(b"%d %d" % (number, n)) for n in range(2)),
         not_after=now + LIFETIME,
         last_attested=now,
-        boot=BootCounters(reset_count=12, restart_count=3, firmware_version=7),
+        boot=BootCounters(reset_count=12, restart_count=3, firmware_version="0x0000000000000007"),
     )

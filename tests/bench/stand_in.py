@@ -132,7 +132,7 @@ class Bench:
         self.workloads: dict[int, Server] = {}
         self.nodes: list[StormNode] = []
         self._by_name: dict[tuple[Server, str], StormNode] = {}
-        self._create(POLICIES, "", {"metadata": {"name": "every"}, "spec": {}})
+        self._create(POLICIES, "", {"metadata": {"name": "all", "generation": 1}, "spec": {}})
         for number, port in enumerate(config["workload_ports"]):
             self._add_cluster(f"cluster-{number}", port, config)
 

@@ -24,7 +24,12 @@ from tests.harness.workload import BOOTSTRAPPERS
 RAISED = ("--kube-api-qps=1000", "--kube-api-burst=2000")
 MAX_CALLS = {"join": 7, "renew": 6}
 """API calls for a certificate. A few more for a storm are those for Secrets."""
-REPORT_CALLS = {"GET machines", "PATCH machines/status", "POST events"}
+REPORT_CALLS = {
+    "GET machines",
+    "PATCH machines/status",
+    "PATCH kubeletattestationpolicies/status",
+    "POST events",
+}
 """Another thread reports on ten Machines a second at most, whatever the rate of certificates."""
 
 

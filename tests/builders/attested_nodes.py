@@ -1,6 +1,5 @@
 """AttestedNodes that tests put into caches and stores."""
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -23,15 +22,14 @@ def attested_node(
     node = AttestedNodeObject(
         name=attested_node_name(cluster, node_name),
         resource_version="1",
-        cluster=cluster,
+        namespace=cluster.namespace,
+        cluster_name=cluster.name,
         node_name=node_name,
         provider_id="test://machine-1",
         machine_name="machine-1",
         machine_uid="uid-1",
         endorsement_key=key,
-        credential_ids=(),
         not_after=last_attested + timedelta(days=7),
         last_attested=last_attested,
-        boot=None,
     )
-    return replace(node, **changes)
+    return node.replace(**changes)

@@ -1,29 +1,20 @@
 """A management cluster with claims, and the claims as the signer has read them."""
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any
 
-from common.formats.strict_json import format_time
 from signer.inventory.custom_resources.claim_store import KubeClaimStore
 from signer.kinds.attested_node import ATTESTED_NODES, AttestedNodeObject, encode_attested_node
 from signer.kinds.endorsement_key import (
     ENDORSEMENT_KEYS,
     EndorsementKeyObject,
-    Registration,
-    Release,
-    encode_holder,
+    EndorsementKeySpec,
 )
+from signer.kinds.record import encode
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.cluster_clients import FakeClient
 
 LONG_AGO = "2026-01-01T00:00:00Z"
 """When all objects were created."""
-
-
-def _entry(entry: Registration | Release) -> dict[str, Any]:
-    cluster = {"clusterNamespace": entry.cluster.namespace, "clusterName": entry.cluster.name}
-    return {**cluster, "providerID": entry.provider_id}
 
 
 @dataclass
@@ -47,21 +38,9 @@ class ClaimsCluster:
 
     def put_key(self, key: EndorsementKeyObject) -> EndorsementKeyObject:
         """Store an EndorsementKey with these fields of its spec."""
-        spec: dict[str, Any] = {
-            "registeredFor": [_entry(e) for e in key.registered_for],
-            "releasedFrom": [_entry(e) for e in key.released_from],
-        }
-        if key.banned:
-            spec["banned"] = {"reason": "lost"}
-        if key.ban_lifted is not None:
-            spec["banLifted"] = {"at": format_time(key.ban_lifted.at)}
-        if key.held_by is not None:
-            time = key.last_claimed or datetime.now(UTC)
-            spec["heldBy"] = encode_holder(key.held_by, since=time, now=time)
-            if key.last_claimed is None:
-                del spec["heldBy"]["lastClaimed"]
         self.api.put(
-            ENDORSEMENT_KEYS.collection_path(), {"metadata": {"name": key.name}, "spec": spec}
+            ENDORSEMENT_KEYS.collection_path(),
+            {"metadata": {"name": key.name}, "spec": encode(key, EndorsementKeySpec)},
         )
         read = self.store.endorsement_key(key.name)
         assert read is not None

@@ -152,7 +152,7 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
     ),
     "signedBy with a certificate": (
         signed_by(keys=["-----BEGIN CERTIFICATE-----"]),
-        "spec.pcrs.signedBy[0].keys: must hold public keys as PEM: RSA, P-256 or P-384",
+        "spec.pcrs.signedBy[0].keys[0]: must be a public key as PEM: RSA, P-256 or P-384",
     ),
     "signedBy with an unknown key": (
         signed_by(key="x"),
@@ -160,7 +160,7 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
     ),
     "revoked digest of another size": (
         signed_by(revoked=["cc" * 48]),
-        "spec.pcrs.signedBy[0].revoked: must hold digests in hex, of the size of the bank",
+        "spec.pcrs.signedBy[0].revoked[0]: must be a digest in hex, of the size of the bank",
     ),
     "unknown version": ({"minimumVersion": "v2"}, "spec.minimumVersion: must be one of v1"),
     "no bootstrap groups": (
@@ -169,7 +169,7 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
     ),
     "bootstrap group twice": (
         {"bootstrapGroups": ["a", "a"]},
-        "spec.bootstrapGroups: must not repeat a value",
+        "spec.bootstrapGroups[1]: must not repeat a value",
     ),
     "bootstrap groups are a string": (
         {"bootstrapGroups": "joiners"},
@@ -177,11 +177,11 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
     ),
     "bootstrap group is a number": (
         {"bootstrapGroups": ["a", 1]},
-        "spec.bootstrapGroups: must hold only non-empty strings",
+        "spec.bootstrapGroups[1]: must be a non-empty string",
     ),
     "bootstrap group is empty": (
         {"bootstrapGroups": ["a", ""]},
-        "spec.bootstrapGroups: must hold only non-empty strings",
+        "spec.bootstrapGroups[1]: must be a non-empty string",
     ),
     "unknown trust": (
         {"endorsementKey": {"trust": "Any"}},
@@ -367,15 +367,15 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
     ),
     "a digest of another size": (
         {"pcrs": enforced(allowed={"sha256": {"7": ["aa" * 20]}})},
-        "spec.pcrs.allowed.sha256.7: must hold digests in hex, of the size of the bank",
+        "spec.pcrs.allowed.sha256.7[0]: must be a digest in hex, of the size of the bank",
     ),
     "not hex": (
         {"pcrs": enforced(allowed={"sha256": {"7": ["zz" * 32]}})},
-        "spec.pcrs.allowed.sha256.7: must hold digests in hex, of the size of the bank",
+        "spec.pcrs.allowed.sha256.7[0]: must be a digest in hex, of the size of the bank",
     ),
     "hex with spaces": (
         {"pcrs": enforced(allowed={"sha256": {"7": ["aa " * 32]}})},
-        "spec.pcrs.allowed.sha256.7: must hold digests in hex, of the size of the bank",
+        "spec.pcrs.allowed.sha256.7[0]: must be a digest in hex, of the size of the bank",
     ),
     "values in mode Record": (
         {"pcrs": enforced(mode="Record")},
@@ -429,7 +429,7 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
     ),
     "a variant without values": (
         {"pcrs": enforced(variants=[{"machineSelector": {"matchLabels": {"a": "b"}}}])},
-        "spec.pcrs.variants[0].allowed: is required in mode Enforce",
+        "spec.pcrs.variants[0].allowed: is required",
     ),
     "event log without a rule": (
         {"eventLog": {"secureBoot": False}},
@@ -533,7 +533,7 @@ BAD_SPECS: dict[str, tuple[dict[str, object], str]] = {
     ),
     "a selector with an empty namespace": (
         {"clusterSelector": {"namespaces": [""]}},
-        "spec.clusterSelector.namespaces: must hold only non-empty strings",
+        "spec.clusterSelector.namespaces[0]: must be a non-empty string",
     ),
     "a selector without labels": (
         {"clusterSelector": {"namespaces": ["n"], "matchLabels": {}}},

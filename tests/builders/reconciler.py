@@ -147,7 +147,7 @@ class ReconcilerFixture:
         self, cluster: ClusterKey, machine: Machine, name: str, describe: Callable[[], OfferedKey]
     ) -> None:
         key = describe()
-        assert (cluster, name) == (self.scenario.cluster.key, key.name)
+        assert (cluster, name) == (self.scenario.cluster.key, key.sha256)
         self.offered_keys.append((machine.name, key))
 
     def reconcile(self, csr: Csr) -> Result:

@@ -53,8 +53,8 @@ from signer.verify.requests.parse import (
 from signer.verify.requests.recognize import CsrKind
 from signer.verify.x509.trust_anchors import NO_ANCHORS, TrustAnchors
 from tests.builders.attested_nodes import attested_node
+from tests.builders.endorsement_keys import BAN, key_holder
 from tests.builders.endorsement_keys import endorsement_key as stored_key
-from tests.builders.endorsement_keys import key_holder
 from tests.builders.software_tpm import TpmKey, attest, attestation_key, endorsement_key, pcr_values
 from tests.fakes.claims import StoredClaims
 from tests.fakes.inventory import FakeInventory
@@ -353,7 +353,7 @@ class Scenario:
     def holder(self, **changes: Any) -> KeyHolder:
         """Return the holder of the key: the node."""
         names = {"node_name": self.node_name, "provider_id": self.provider_id}
-        return replace(key_holder(self.cluster.key, **names), **changes)
+        return key_holder(changes.pop("cluster", self.cluster.key), **(names | changes))
 
     def put_claim(
         self,
@@ -371,7 +371,7 @@ class Scenario:
         """
         holder = self.holder(**changes)
         name = key_name(self.ek if key is None else key)
-        held = self.put_key(name, held_by=holder, banned=banned)
+        held = self.put_key(name, held_by=holder, banned=BAN if banned else None)
         node = self.put_node(
             name,
             holder,
@@ -390,12 +390,12 @@ class Scenario:
 
     def change_claim(self, **changes: Any) -> None:
         """Change the AttestedNode of the node."""
-        self.store.put_node(replace(self.claim, **changes))
+        self.store.put_node(self.claim.replace(**changes))
 
     def change_key(self, **changes: Any) -> None:
         """Change the only EndorsementKey."""
         [key] = self.store.keys.values()
-        self.store.put_key(replace(key, **changes))
+        self.store.put_key(key.replace(**changes))
 
     def put_key(self, name: str, **changes: Any) -> EndorsementKeyObject:
         """Store an EndorsementKey."""
@@ -410,7 +410,9 @@ class Scenario:
             "machine_uid": "",
             "not_after": self.now + timedelta(days=1),
             "last_attested": self.now - timedelta(days=6),
-            "boot": BootCounters(reset_count=1, restart_count=1, firmware_version=1),
+            "boot": BootCounters(
+                reset_count=1, restart_count=1, firmware_version="0x0000000000000001"
+            ),
         }
         node = attested_node(holder.cluster, holder.node_name, key=key, **(values | changes))
         return self.store.put_node(node)

@@ -112,7 +112,7 @@ def node_body(node: Node) -> Body:
 def endorsement_key_body(key: EndorsementKeyObject) -> Body:
     """Return an EndorsementKey with a holder."""
     assert key.held_by is not None
-    body = encode_endorsement_key(key.name, "PEM", key.held_by, NOW)
+    body = encode_endorsement_key(key.name, "", key.held_by, NOW)
     body["metadata"]["resourceVersion"] = key.resource_version
     if key.banned:
         body["spec"]["banned"] = {"reason": "lost"}

@@ -26,7 +26,7 @@ NODE = attested_node(
     key=DIGEST,
     credential_ids=(credential_id(b"first"), credential_id(b"second")),
     last_attested=NOW,
-    boot=BootCounters(reset_count=3, restart_count=0, firmware_version=0x2000300040005),
+    boot=BootCounters(reset_count=3, restart_count=0, firmware_version="0x0002000300040005"),
     policy="edge",
     basis=TrustBasis.CERTIFICATE_NAME,
     boot_state=BootState.VERIFIED,

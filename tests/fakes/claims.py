@@ -1,7 +1,7 @@
 """Claims in memory: atomic writes as in the API server, and a hook for concurrent writers."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from common.errors import ApiServerUnavailable
@@ -32,12 +32,12 @@ class StoredClaims:
 
     def put_key(self, key: EndorsementKeyObject) -> EndorsementKeyObject:
         """Write an EndorsementKey unconditionally."""
-        self.keys[key.name] = replace(key, resource_version=self.next_version())
+        self.keys[key.name] = key.replace(resource_version=self.next_version())
         return self.keys[key.name]
 
     def put_node(self, node: AttestedNodeObject) -> AttestedNodeObject:
         """Write an AttestedNode unconditionally."""
-        stored = replace(node, resource_version=self.next_version())
+        stored = node.replace(resource_version=self.next_version())
         self.nodes[node.cluster.namespace, node.name] = stored
         return stored
 
@@ -97,14 +97,7 @@ class FakeClaimStore:
         if name in self.store.keys:
             raise ClaimConflict("exists")
         return self.store.put_key(
-            EndorsementKeyObject(
-                name=name,
-                resource_version="",
-                registered_for=(),
-                released_from=(),
-                banned=False,
-                held_by=held_by,
-            )
+            EndorsementKeyObject(name=name, resource_version="", held_by=held_by)
         )
 
     def set_key_holder(
@@ -114,7 +107,7 @@ class FakeClaimStore:
         assert now.tzinfo is not None
         self._write(f"hold key {current.name[:8]}")
         self._require_unchanged(self.store.keys.get(current.name), current)
-        return self.store.put_key(replace(current, held_by=held_by))
+        return self.store.put_key(current.replace(held_by=held_by))
 
     def create_attested_node(self, node: AttestedNodeObject) -> AttestedNodeObject:
         """Create; raise an error if the object exists."""

@@ -244,7 +244,7 @@ def _bodies() -> list[bytes]:
     cluster = kube_objects.cluster()
     cluster["spec"]["clusterNetwork"] = {"services": {"cidrBlocks": ["10.96.0.0/12", "fd00::/108"]}}
     cluster["spec"]["security"] = {"kubeletAuthentication": True}
-    encoded_key = encode_endorsement_key(key.name, "PEM", key.held_by, NOW)
+    encoded_key = encode_endorsement_key(key.name, "", key.held_by, NOW)
     encoded_key["metadata"]["resourceVersion"] = "1"
     bodies = [
         *(

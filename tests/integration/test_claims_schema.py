@@ -57,7 +57,11 @@ def attested_node(name: str) -> Object:
             # Far in the future: a signer that runs removes claims that expired long ago
             "notAfter": "2126-01-09T03:04:05Z",
             "lastAttested": "2026-01-02T03:04:05Z",
-            "boot": {"resetCount": 4294967295, "restartCount": 0, "firmwareVersion": "1.2"},
+            "boot": {
+                "resetCount": 4294967295,
+                "restartCount": 0,
+                "firmwareVersion": "0x0001000200000000",
+            },
         },
     }
 

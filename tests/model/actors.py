@@ -1,7 +1,6 @@
 """Every actor except the signer: honest nodes, the attacker, the operator, crashes and time."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 from tests.model.messages import Answer
 from tests.model.model import Model, Refusal
@@ -156,7 +155,7 @@ def time(model: Model, state: State) -> Iterator[Step]:
         claim = model.nodes.get(number)
         place = place_of(claim)
         if claim.not_after != LAPSED and not covers(state, place.node):
-            lapsed = model.nodes.of(replace(claim, not_after=LAPSED))
+            lapsed = model.nodes.of(claim.replace(not_after=LAPSED))
             text = f"notAfter of {'/'.join(place)} passes"
             yield Step(TIME, text, state._replace(nodes=state.nodes - {number} | {lapsed}))
 

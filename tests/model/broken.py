@@ -34,7 +34,7 @@ _holder_state = _Attempt._holder_state
 _make_claims = claimed_answer.make_claims
 Replacement = tuple[object, str, object]
 """A module or class, the name of a function in it, and another function."""
-_BOOT: Final = BootCounters(reset_count=1, restart_count=1, firmware_version=1)
+_BOOT: Final = BootCounters(reset_count=1, restart_count=1, firmware_version="0x0000000000000001")
 
 
 @contextmanager
@@ -191,20 +191,22 @@ def _nothing(*_: object, **__: object) -> None:
 
 
 def _complete(
-    key: EndorsementKeyObject | None, node: AttestedNodeObject | None, **ignored: object
+    key: EndorsementKeyObject | None,
+    node: AttestedNodeObject | None,
+    **ignored: Any,  # noqa: ANN401 # fields of the key
 ) -> bool:
     """Return whether a claim is complete, without the bans or the releases."""
-    return claims.is_complete_claim(None if key is None else replace(key, **ignored), node)  # type: ignore[arg-type] # one of two fields
+    return claims.is_complete_claim(None if key is None else key.replace(**ignored), node)
 
 
 def _unreleased_state(
     self: _Attempt, key: EndorsementKeyObject, held_by: KeyHolder
 ) -> MachineState:
-    return _holder_state(self, replace(key, released_from=()), held_by)
+    return _holder_state(self, key.replace(released_from=()), held_by)
 
 
 def _name_free(other: Any, state: Any, requested: KeyHolder) -> None:  # noqa: ANN401 - passed on
-    claims.require_name_free(other, state, replace(requested, basis=TrustBasis.FIRST_USE))
+    claims.require_name_free(other, state, requested.replace(basis=TrustBasis.FIRST_USE))
 
 
 def _has_other_uid(self: _Attempt, node: AttestedNodeObject) -> bool:

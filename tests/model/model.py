@@ -5,7 +5,6 @@ the fake store of the unit tests. C, A and Q are in `messages`; R0, P and I are 
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple, cast
@@ -361,7 +360,7 @@ def _written(call: Call) -> EndorsementKeyObject | AttestedNodeObject:
     result: EndorsementKeyObject | AttestedNodeObject = getattr(FakeClaimStore(store), call.method)(
         *call.arguments
     )
-    return replace(result, resource_version="current")
+    return result.replace(resource_version="current")
 
 
 def subject_of(call: Call) -> Subject:

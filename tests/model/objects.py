@@ -14,7 +14,7 @@ from signer.kinds.csr import Csr
 from signer.kinds.endorsement_key import EndorsementKeyObject, Release
 from signer.kinds.machine import Address, Machine, RegisteredKey
 from signer.kinds.node import Node
-from tests.builders.endorsement_keys import endorsement_key, registration
+from tests.builders.endorsement_keys import BAN, endorsement_key, registration
 from tests.builders.scenario import CLUSTER
 from tests.model.messages import Answer, Place
 from tests.model.world import Made, Scenario, World
@@ -35,10 +35,10 @@ class Numbers(Generic[V]):
 
     def of(self, value: V) -> int:
         """Return the number of an object."""
-        current = replace(value, resource_version="current")
+        current = value.replace(resource_version="current")
         number = self._numbers.setdefault(current, len(self._objects))
         if number == len(self._objects):
-            self._objects.append((current, replace(value, resource_version="old")))
+            self._objects.append((current, value.replace(resource_version="old")))
         return number
 
     def get(self, number: int, *, is_current: bool = True) -> V:
@@ -131,11 +131,10 @@ def judged(key: EndorsementKeyObject, world: World) -> EndorsementKeyObject:
     """Return an EndorsementKey with the bans and releases of a world."""
     name = key_of(key.name)
     released = sorted(cluster for released, cluster in world.released if released == name)
-    return replace(
-        key,
-        banned=name in world.banned,
+    return key.replace(
+        banned=BAN if name in world.banned else None,
         released_from=tuple(
-            Release(cluster=cluster_key(cluster), provider_id=None) for cluster in released
+            Release.of(cluster_key(cluster), provider_id=None) for cluster in released
         ),
     )
 

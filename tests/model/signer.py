@@ -1,7 +1,6 @@
 """The signer's replicas: how they take up answers, make calls, issue, and sweep."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
@@ -187,7 +186,9 @@ def _is_refused(model: Model, effect: Effect, it: Answer) -> bool:
     if not isinstance(effect.seen.value, int):
         return False
     key = model.keys.get(effect.seen.value)
-    refused = key.banned or any(each.cluster.name == it.cluster for each in key.released_from)
+    refused = key.banned is not None or any(
+        each.cluster.name == it.cluster for each in key.released_from
+    )
     return key_of(key.name) == it.key and refused
 
 
@@ -223,7 +224,7 @@ def sweeps(model: Model, state: State) -> Iterator[Step]:
         yield _delete(model, state, state.sweep)
         return
     for number in state.keys:
-        key = replace(model.keys.get(number), last_claimed=NOW)
+        key = model.keys.get(number).replace(creation_timestamp=NOW)
         if key.held_by is None or not is_disposable(key, _LATER):
             continue
         sweep = partial(delete_if_unclaimed, key=key, holder=key.held_by)

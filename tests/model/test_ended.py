@@ -8,7 +8,7 @@ calls around them.
 
 import copy
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import Random
 
@@ -96,7 +96,7 @@ class World:
             term = next_term(name, key, node, self.entry, lifetime=LIFETIME, now=self.now)
         except (BanNotRecorded, NodeNameHolderNotRecorded):
             return False
-        claimed = replace(key or endorsement_key(name), held_by=key_holder(HOME, node_name=NODE))
+        claimed = key or endorsement_key(name).replace(held_by=key_holder(HOME, node_name=NODE))
         management.keys[name] = claimed
         end = self.now + LIFETIME
         earlier = node.not_after if node is not None and node.endorsement_key == name else end
@@ -167,7 +167,7 @@ class World:
         if self.is_banned or key is None:
             return False
         self.is_banned = True
-        self.management.keys[A] = replace(key, banned=True, ban=Ban(since=self.now))
+        self.management.keys[A] = key.replace(banned=Ban(reason="lost", since=self.now))
         self.holder = "" if self.holder == A else self.holder
         for each in self.of_key(A):
             each.by_last_ban, each.ended = not each.ended, True
@@ -181,7 +181,7 @@ class World:
         former = self.management.node.term if self.management.node is not None else 0
         term = key.term if leaves_term or not key.banned else max(key.term, former) + 1
         lifted = LiftedBan(at=self.now, certificates_too=leaves_term)
-        self.management.keys[A] = replace(key, banned=False, ban_lifted=lifted, term=term)
+        self.management.keys[A] = key.replace(banned=None, ban_lifted=lifted, term=term)
         if not self.holder and any(self.of_key(A)):
             self.holder = A
             for each in self.of_key(A):

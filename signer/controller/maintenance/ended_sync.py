@@ -15,11 +15,11 @@ from signer.errors import AttestedNodeUnreadable
 from signer.inventory.custom_resources.claim_store import KubeClaimStore
 from signer.inventory.ended_certificates import EndedCertificates
 from signer.kinds.cluster import ClusterKey
-from signer.kinds.endorsement_key import Ban, EndorsementKeyObject, LiftedBan
+from signer.kinds.endorsement_key import EndorsementKeyObject, LiftedBan
 
 _MAX_CHANGES: Final = 2000
 """Entries that a round changes."""
-_UNSAID: Final = (False, Ban(), (), None, 1)
+_UNSAID: Final = (None, (), None, 1)
 """What operators say of most keys."""
 
 
@@ -136,20 +136,21 @@ def clusters_of_changed_key(
     if after is None or _said(after) == (_UNSAID if before is None else _said(before)):
         return frozenset()
     held = {after.held_by.cluster} if after.held_by is not None else set()
-    return frozenset(held | ({after.ban.node[0]} if after.ban.node is not None else set()))
+    banned = after.banned_node
+    return frozenset(held | ({banned.cluster} if banned is not None else set()))
 
 
 def _said(key: EndorsementKeyObject) -> tuple[object, ...]:
     """Return what operators say of a key that ends certificates."""
-    return key.banned, key.ban, key.released_from, key.ban_lifted, key.term
+    return key.banned, key.released_from, key.ban_lifted, key.term
 
 
 def _names(key: EndorsementKeyObject, cluster: ClusterKey) -> Iterator[str]:
     """Yield the names of the nodes of a Cluster whose certificates the ban of a key ends."""
     if key.held_by is not None and key.held_by.cluster == cluster:
         yield key.held_by.node_name
-    if key.ban.node is not None and key.ban.node[0] == cluster:
-        yield key.ban.node[1]
+    if key.banned_node is not None and key.banned_node.cluster == cluster:
+        yield key.banned_node.node_name
 
 
 def _others(

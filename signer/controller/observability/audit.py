@@ -115,7 +115,7 @@ def _fields(context: AuditContext) -> dict[str, Any]:
         fields |= {
             "resetCount": context.boot.reset_count,
             "restartCount": context.boot.restart_count,
-            "firmwareVersion": f"{context.boot.firmware_version:#018x}",
+            "firmwareVersion": context.boot.firmware_version,
         }
     if context.pcrs is not None:
         fields["pcrs"] = {

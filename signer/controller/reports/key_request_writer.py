@@ -128,7 +128,7 @@ class KeyRequests:
             # Of a former Machine with this name: the next round finds it deleted.
             self._writer.delete(request)
             return False
-        if not _lacks(request, due.machine_uid, due.key.name):
+        if not _lacks(request, due.machine_uid, due.key.sha256):
             return True
         if request is not None:
             written = self._writer.add_key(request, due.key)
@@ -141,7 +141,7 @@ class KeyRequests:
         if written:
             fields = due.cluster.log_fields() | {
                 "machine": due.machine_name,
-                "endorsementKey": due.key.name,
+                "endorsementKey": due.key.sha256,
             }
             _logger.info("endorsement key requested", extra={"fields": fields})
         return written
@@ -193,13 +193,14 @@ def _lacks(request: EndorsementKeyRequest | None, machine_uid: str, key_name: st
     """Return whether a key has to be written for a Machine."""
     if request is None or request.machine_uid != machine_uid:
         return True
-    names = {key.name for key in request.keys}
+    names = {key.sha256 for key in request.keys}
     return key_name not in names and len(names) < MAX_OFFERED_KEYS
 
 
 def _new_request(due: _Due) -> EndorsementKeyRequest:
     return EndorsementKeyRequest(
-        cluster=due.cluster,
+        namespace=due.cluster.namespace,
+        cluster_name=due.cluster.name,
         name=due.machine_name,
         uid="",
         resource_version="",

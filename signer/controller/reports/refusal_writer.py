@@ -10,7 +10,6 @@ one after ten seconds.
 import logging
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from threading import Lock
@@ -87,7 +86,7 @@ class RefusalWriter:
                 and current.credential_ids == node.credential_ids
                 and not _is_recorded(current, refusal)
             ):
-                self._claims.replace_attested_node(current, replace(current, last_refusal=refusal))
+                self._claims.replace_attested_node(current, current.replace(last_refusal=refusal))
                 self._written[key] = self._monotonic()
                 _log(node, refusal)
         except ClaimConflict:
@@ -109,7 +108,7 @@ def _is_recorded(node: AttestedNodeObject, refusal: Refusal) -> bool:
     last = node.last_refusal
     return (
         last is not None
-        and replace(last, time=refusal.time, request=refusal.request) == refusal
+        and last.replace(time=refusal.time, request=refusal.request) == refusal
         and refusal.time - last.time < _REPEAT
     )
 

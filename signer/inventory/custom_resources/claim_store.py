@@ -1,7 +1,6 @@
 """Claims in the API: every call sends requests to the management cluster (K1 to K4)."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Final, TypeVar
 
@@ -23,11 +22,12 @@ from signer.kinds.endorsement_key import (
     EndorsementKeyObject,
     KeyHolder,
     encode_endorsement_key,
-    encode_holder,
+    is_same_holder,
     read_endorsement_key,
     replacement_metadata,
 )
 from signer.kinds.machine import MachineState
+from signer.kinds.record import encode
 from signer.kinds.resources import CLUSTER, MACHINE, MACHINE_POOL, Kind, Resource
 from signer.kube.discovery import find_resource
 from signer.kube.pages import UNLIMITED, list_objects
@@ -90,14 +90,14 @@ class KubeClaimStore:
         Fields that operators wrote stay as they are, and so does the time of the first claim by the
         same node.
         """
-        is_same_node = (
-            current.held_by is not None
-            and replace(held_by, basis=current.held_by.basis) == current.held_by
-        )
-        since = (current.held_since if is_same_node else None) or now
+        earlier = current.held_by
+        if earlier is None or not is_same_holder(earlier, held_by):
+            since = now
+        else:
+            since = earlier.since or now
         body = {
             "metadata": replacement_metadata(current.resource_version),
-            "spec": {"heldBy": encode_holder(held_by, since=since, now=now)},
+            "spec": {"heldBy": encode(held_by.replace(since=since, last_claimed=now))},
         }
         path = ENDORSEMENT_KEYS.object_path(current.name)
         return _key(self._api.merge_patch(path, body, accepted=MAY_HAVE_CHANGED))

@@ -5,8 +5,8 @@ from signer.kinds.key_request import (
     EndorsementKeyRequest,
     OfferedKey,
     encode_key_request,
-    encode_offered_key,
 )
+from signer.kinds.record import encode
 from signer.kube.transport.client import MAY_EXIST, MAY_HAVE_CHANGED, ApiClient
 
 
@@ -28,7 +28,7 @@ class KeyRequestClient:
         """
         body = {
             "metadata": {"uid": request.uid, "resourceVersion": request.resource_version},
-            "spec": {"keys": [encode_offered_key(k) for k in (*request.keys, key)]},
+            "spec": {"keys": [encode(each) for each in (*request.keys, key)]},
         }
         path = _path(request)
         return self._api.merge_patch(path, body, accepted=MAY_HAVE_CHANGED).succeeded

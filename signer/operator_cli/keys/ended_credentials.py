@@ -87,8 +87,8 @@ def await_end_of_credentials(session: Session, key_name: str) -> int:
     Raises `CommandError` if the key or the Clusters cannot be read.
     """
     key = read_endorsement_key(read_key_body(session.api, key_name) or {})
-    held = None if key.held_by is None else (key.held_by.cluster, key.held_by.node_name)
-    names = {name for name in (held, key.ban.node) if name is not None}
+    named = (each for each in (key.held_by, key.banned_node) if each is not None)
+    names = {(each.cluster, each.node_name) for each in named}
     clusters = [c for c in session.snapshot().clusters if any(c.key == each for each, _ in names)]
     # The deadline of the client is for more than the wait for the list.
     seconds = READ_SECONDS + _WAIT_SECONDS

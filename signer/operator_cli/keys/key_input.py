@@ -14,6 +14,8 @@ from common.formats import strict_yaml
 from common.names import API_GROUP
 from signer.inventory.cluster_api.key_annotation import read_key_annotation
 from signer.kinds.cluster import ClusterKey
+from signer.kinds.endorsement_key import Registration
+from signer.kinds.record import encode
 from signer.operator_cli.errors import InputInvalid
 from signer.settings.flags import parse_cluster_key
 
@@ -53,14 +55,13 @@ class KeyRegistration:
 
     def entry(self) -> dict[str, str]:
         """Return the entry of `EndorsementKey.spec.registeredFor`."""
-        fields = {
-            "clusterNamespace": self.cluster.namespace,
-            "clusterName": self.cluster.name,
-            "providerID": self.provider_id,
-            "machineName": self.machine,
-            "nodeName": self.node,
-        }
-        return {name: value for name, value in fields.items() if value is not None}
+        machine = Registration.of(
+            self.cluster,
+            provider_id=self.provider_id,
+            machine_name=self.machine,
+            node_name=self.node,
+        )
+        return encode(machine)
 
 
 def parse_digest(text: str) -> str | None:

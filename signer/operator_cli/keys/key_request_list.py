@@ -55,7 +55,7 @@ def choose_key(
             raise InputInvalid(f"{key!r} must be sha256: and all 64 digits")
         candidates, digest = machines, None if key is None else digest
     elif key is None and digest is not None:
-        candidates = [r for r in requests if any(k.name == digest for k in r.keys)]
+        candidates = [r for r in requests if any(k.sha256 == digest for k in r.keys)]
     else:
         raise Rejected(f"no unknown TPM was recorded for Machine {target}", hint=_HINT)
     if len(candidates) > 1:
@@ -72,18 +72,19 @@ def choose_key(
 def key_documents(request: EndorsementKeyRequest) -> Iterable[Document]:
     """Return one document for each key of a request."""
     for key in request.keys:
+        certificate = key.certificate
         yield {
             "namespace": request.cluster.namespace,
             "cluster": request.cluster.name,
             "machine": request.name,
             "node": key.node_name,
             "providerID": request.provider_id,
-            "endorsementKey": key.name,
-            "certificate": key.certificate,
-            "manufacturer": key.identity.manufacturer or None,
-            "model": key.identity.model or None,
-            "firmware": key.identity.firmware or None,
-            "certifiedFor": key.certified_for or None,
+            "endorsementKey": key.sha256,
+            "certificate": certificate.status,
+            "manufacturer": certificate.manufacturer or None,
+            "model": certificate.model or None,
+            "firmware": certificate.firmware or None,
+            "certifiedFor": certificate.certified_for or None,
             "requester": key.requester,
             "firstSeen": time_text(key.first_seen),
             "conflict": len(request.keys) > 1,
@@ -106,13 +107,13 @@ def _key_of(request: EndorsementKeyRequest, digest: str | None) -> OfferedKey:
     if digest is None and len(request.keys) == 1:
         return request.keys[0]
     if digest is None:
-        names = ", ".join(key.name for key in request.keys)
+        names = ", ".join(key.sha256 for key in request.keys)
         raise Rejected(
             f"{len(request.keys)} different keys were offered for Machine {machine}: {names}",
             hint="find out which one the machine has, and give it after the Machine",
         )
     for key in request.keys:
-        if key.name == digest:
+        if key.sha256 == digest:
             return key
     full = len(request.keys) >= MAX_OFFERED_KEYS
     raise Rejected(

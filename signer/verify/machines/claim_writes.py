@@ -5,7 +5,7 @@ resourceVersion that was read. Source: docs/protocol.md sections 2, 5.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -20,14 +20,13 @@ from signer.errors import (
 )
 from signer.kinds.attested_node import AttestedNodeObject
 from signer.kinds.cluster import ClusterKey
-from signer.kinds.endorsement_key import EndorsementKeyObject, KeyHolder, TrustBasis
+from signer.kinds.endorsement_key import EndorsementKeyObject, KeyHolder, TrustBasis, is_same_holder
 from signer.kinds.machine import MachineState
 from signer.policy.policy import NameReuse, Policy, UnknownCredential
 from signer.seams import ClaimStore, Inventory
 from signer.verify.machines.claims import (
     is_complete_claim,
     is_replaced_by,
-    is_same_holder,
     require_key_free,
     require_name_free,
     require_usable,
@@ -134,7 +133,7 @@ def remove_credential(
             kept = tuple(known_id for known_id in known if known_id != credential_id)
             if node is None or kept == known or not kept:
                 return
-            claims.replace_attested_node(node, replace(node, credential_ids=kept))
+            claims.replace_attested_node(node, node.replace(credential_ids=kept))
         except AttestedNodeUnreadable:
             return  # it names no certificate
         except ClaimConflict:
@@ -281,8 +280,8 @@ class _Attempt:
                 node = each
             if node is None or node.endorsement_key != key_name or self._is_former(node):
                 continue
-            other = KeyHolder(
-                cluster=node.cluster,
+            other = KeyHolder.of(
+                node.cluster,
                 node_name=node.node_name,
                 provider_id=node.provider_id,
                 # The basis of its claim is lost. It may be a record, which no other one outranks.
@@ -318,7 +317,11 @@ class _Attempt:
             return self.claims.create_endorsement_key(
                 self.request.node.endorsement_key, self.request.public_key_pem, holder, self.now
             )
-        if key.held_by == holder:
+        if (
+            key.held_by is not None
+            and is_same_holder(key.held_by, holder)
+            and key.held_by.basis is holder.basis
+        ):
             return key
         return self.claims.set_key_holder(key, holder, self.now)
 
@@ -333,8 +336,7 @@ class _Attempt:
             presented=request.requester_credential,
             issued=certificate.credential_id,
         )
-        requested = replace(
-            request.node,
+        requested = request.node.replace(
             credential_ids=credential_ids,
             not_after=certificate.not_after,
             renewal_deadline=renewal_deadline(self.now, certificate.not_after),
@@ -348,10 +350,10 @@ class _Attempt:
         if node is None:
             return self.claims.create_attested_node(requested)
         latest = max(requested.last_attested, node.last_attested)
-        requested = replace(requested, last_attested=latest)
+        requested = requested.replace(last_attested=latest)
         if node.endorsement_key == requested.endorsement_key:
             # An earlier certificate, perhaps the serving one, may expire later than this one.
-            requested = replace(requested, not_after=max(requested.not_after, node.not_after))
+            requested = requested.replace(not_after=max(requested.not_after, node.not_after))
         return self.claims.replace_attested_node(node, requested)
 
     def _is_former(self, node: AttestedNodeObject) -> bool:
@@ -395,9 +397,8 @@ def _with_renewal_of(
 ) -> AttestedNodeObject:
     """Return a claim that says of the client certificate what the earlier claim of the TPM says."""
     if earlier is None or earlier.endorsement_key != node.endorsement_key:
-        return replace(node, renewal_deadline=None, term=0)
-    return replace(
-        node,
+        return node.replace(renewal_deadline=None, term=0)
+    return node.replace(
         renewal_deadline=earlier.renewal_deadline,
         last_refusal=earlier.last_refusal,
         term=earlier.term,

@@ -16,7 +16,7 @@ from signer.errors import (
 )
 from signer.kinds.attested_node import AttestedNodeObject
 from signer.kinds.cluster import ClusterKey
-from signer.kinds.endorsement_key import EndorsementKeyObject, KeyHolder
+from signer.kinds.endorsement_key import EndorsementKeyObject, KeyHolder, is_same_holder
 from signer.kinds.machine import Machine, MachineState
 from signer.seams import Inventory
 
@@ -32,15 +32,6 @@ def is_complete_claim(key: EndorsementKeyObject | None, node: AttestedNodeObject
         and key.held_by.cluster == node.cluster
         and key.held_by.node_name == node.node_name
         and not key.is_released_from(key.held_by.cluster, key.held_by.provider_id)
-    )
-
-
-def is_same_holder(one: KeyHolder, other: KeyHolder) -> bool:
-    """Return whether two holders are one node; the basis may differ."""
-    return (one.cluster, one.node_name, one.provider_id) == (
-        other.cluster,
-        other.node_name,
-        other.provider_id,
     )
 
 

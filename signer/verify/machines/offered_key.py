@@ -9,7 +9,7 @@ from typing import Final
 
 from common.errors import AttestationError
 from signer.kinds.csr import Csr
-from signer.kinds.key_request import OfferedKey, TpmIdentity
+from signer.kinds.key_request import MAX_CERTIFIED_FOR, OfferedCertificate, OfferedKey
 from signer.kinds.machine import Machine
 from signer.verify.attestation.endorsement_key import EndorsementKey
 from signer.verify.context import VerificationContext
@@ -21,10 +21,10 @@ from signer.verify.x509.endorsement_certificate import (
 )
 from signer.verify.x509.fields import CertificateFields
 from signer.verify.x509.machine_names import read_machine_name
-from signer.verify.x509.tpm_identity import read_tpm_identity
+from signer.verify.x509.tpm_identity import TpmIdentity, read_tpm_identity
 
 TRUSTED: Final = "Trusted"
-"""`OfferedKey.certificate`: an endorsement certificate chains to a root of the policy."""
+"""`OfferedCertificate.status`: an endorsement certificate chains to a root of the policy."""
 
 
 def may_offer_key(csr: Csr, machine: Machine) -> bool:
@@ -63,12 +63,18 @@ def describe_offered_key(
     except AttestationError as error:
         certificate = find_endorsement_certificate(certificates, key.public_key)
         verdict = error.reason
+    identity = TpmIdentity() if certificate is None else read_tpm_identity(certificate)
+    certified_for = "" if certificate is None else read_machine_name(certificate)
     return OfferedKey(
-        name=key.name,
+        sha256=key.name,
         node_name=offer.request.node_name,
         requester=csr.username,
         first_seen=context.now,
-        certificate=verdict,
-        identity=TpmIdentity() if certificate is None else read_tpm_identity(certificate),
-        certified_for="" if certificate is None else read_machine_name(certificate),
+        certificate=OfferedCertificate(
+            status=verdict,
+            manufacturer=identity.manufacturer,
+            model=identity.model,
+            firmware=identity.firmware,
+            certified_for=certified_for[:MAX_CERTIFIED_FOR],
+        ),
     )

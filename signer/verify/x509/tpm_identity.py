@@ -7,9 +7,9 @@ Registry.
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
-from signer.kinds.key_request import TpmIdentity
 from signer.verify.x509.fields import CertificateFields
 from signer.verify.x509.lenient_der import CertificateMalformed, children, oid, single_element
 
@@ -23,6 +23,15 @@ _VENDOR_ID: Final = re.compile("id:([0-9A-Fa-f]{8})")
 _MAX_TEXT: Final = 64
 """Characters of one value. Manufacturer and version have 11; a model is a short name."""
 _MAX_ATTRIBUTES: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TpmIdentity:
+    """What an endorsement certificate says about its TPM; empty where it says nothing readable."""
+
+    manufacturer: str = ""
+    model: str = ""
+    firmware: str = ""
 
 
 def read_tpm_identity(fields: CertificateFields) -> TpmIdentity:

@@ -53,5 +53,5 @@ def _count_keys(keys: Iterable[EndorsementKeyObject]) -> dict[str, int]:
         "total": len(all_keys),
         "registered": sum(bool(k.registered_for) for k in all_keys),
         "heldByNode": sum(k.held_by is not None and not k.banned for k in all_keys),
-        "banned": sum(k.banned for k in all_keys),
+        "banned": sum(k.banned is not None for k in all_keys),
     }

@@ -32,15 +32,17 @@ def run(session: Session) -> int:
     machine = f"{request.cluster.namespace}/{request.name}"
     _require_machine(request, snapshot)
     registration = _registration(request, key)
-    _require_free(snapshot.keys.get(key.name), registration)
-    if arguments.yes and key.name not in map(parse_digest, (arguments.target, arguments.key or "")):
+    _require_free(snapshot.keys.get(key.sha256), registration)
+    if arguments.yes and key.sha256 not in map(
+        parse_digest, (arguments.target, arguments.key or "")
+    ):
         raise InputInvalid(
             f"--yes must follow the key of machine {machine}, with all 64 digits",
             hint="take it from the machine or its vendor: an offer can name any key",
         )
-    document = next(d for d in key_documents(request) if d["endorsementKey"] == key.name)
+    document = next(d for d in key_documents(request) if d["endorsementKey"] == key.sha256)
     session.stderr.write(render_document(document, "table"))
-    if key.certificate != TRUSTED:
+    if key.certificate.status != TRUSTED:
         session.warn("the endorsement certificate is not trusted: it can name any vendor")
     session.confirm(
         "No offer is proved, and all of the above may be false: compare the key with the one that"
@@ -54,13 +56,13 @@ def run(session: Session) -> int:
         _require_free(read_endorsement_key(body) if body else None, registration)
 
     outcome = register(session, registration, require_free)
-    session.report(f"EndorsementKey {key.name}: {outcome}, registered for {machine}")
+    session.report(f"EndorsementKey {key.sha256}: {outcome}, registered for {machine}")
     return EXIT_OK
 
 
 def _registration(request: EndorsementKeyRequest, key: OfferedKey) -> KeyRegistration:
     return KeyRegistration(
-        key=PublicEndorsementKey(name=key.name),
+        key=PublicEndorsementKey(name=key.sha256),
         cluster=request.cluster,
         machine=request.name,
         provider_id=request.provider_id,

@@ -5,7 +5,8 @@ from typing import Any
 
 from common.node_identity import MAX_TERM
 from signer.kinds.decode import Json
-from signer.kinds.endorsement_key import read_endorsement_key
+from signer.kinds.endorsement_key import BannedNode, read_endorsement_key
+from signer.kinds.record import encode
 from signer.operator_cli.errors import EXIT_OK, InputInvalid
 from signer.operator_cli.keys.ended_credentials import (
     await_end_of_credentials,
@@ -54,10 +55,7 @@ def _ban(session: Session) -> int:
     named: dict[str, Any] = {}
     if node is not None:
         cluster, node_name = node
-        fields = (cluster.namespace, cluster.name, node_name)
-        named["node"] = dict(
-            zip(("clusterNamespace", "clusterName", "nodeName"), fields, strict=True)
-        )
+        named["node"] = encode(BannedNode.of(cluster, node_name=node_name))
     ban = ban_fields(session) | named
 
     def set_ban(body: KeyBody) -> Json | None:
@@ -128,5 +126,5 @@ def _after_all(now: datetime, body: KeyBody) -> datetime:
         return now
     key = read_endorsement_key(body)
     lifted = None if key.ban_lifted is None else key.ban_lifted.at
-    earlier = (key.ban.since, lifted)
+    earlier = (key.banned_since, lifted)
     return max([now, *(each + timedelta(seconds=1) for each in earlier if each is not None)])

@@ -1,6 +1,8 @@
 """`release`: lets another Machine use a TPM although the old Machine object still exists."""
 
 from signer.kinds.decode import Json
+from signer.kinds.endorsement_key import Release
+from signer.kinds.record import encode
 from signer.operator_cli.errors import EXIT_OK, InputInvalid, Rejected
 from signer.operator_cli.keys.endorsement_key_objects import (
     KeyBody,
@@ -26,9 +28,7 @@ def run(session: Session) -> int:
     if body is None:
         raise Rejected(f"EndorsementKey {name} does not exist: there is nothing to release")
     cluster = arguments.cluster
-    entry = {"clusterNamespace": cluster.namespace, "clusterName": cluster.name}
-    if arguments.provider_id is not None:
-        entry["providerID"] = arguments.provider_id
+    entry = encode(Release.of(cluster, provider_id=arguments.provider_id))
 
     def add(body: KeyBody) -> Json | None:
         entries = releases_of(body)

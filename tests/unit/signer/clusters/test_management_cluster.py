@@ -66,10 +66,10 @@ class Landscape:
 
 
 def claimed() -> AttestedNodeObject:
-    return replace(
-        STORED,
+    return STORED.replace(
         name=attested_node_name(HOME, "node-1"),
-        cluster=HOME,
+        namespace=HOME.namespace,
+        cluster_name=HOME.name,
         node_name="node-1",
         provider_id=PROVIDER_ID,
         endorsement_key=DIGEST,

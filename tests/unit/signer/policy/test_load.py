@@ -329,6 +329,16 @@ def test_an_invalid_spec_is_refused(spec: dict[str, object], problem: str) -> No
     assert problems(document(**spec)) == (problem,)
 
 
+def test_every_entry_of_a_list_is_named() -> None:
+    """A policy with three faults, two of them in one list, needed three attempts."""
+    pcrs = enforced(allowed={"sha256": {"7": ["zz", A, "yy"]}})
+    assert sorted(problems(document(nameReuse="Never", pcrs=pcrs))) == [
+        "spec.nameReuse: must be one of AfterMachine, AfterCertificate",
+        "spec.pcrs.allowed.sha256.7[0]: must be a digest in hex, of the size of the bank",
+        "spec.pcrs.allowed.sha256.7[2]: must be a digest in hex, of the size of the bank",
+    ]
+
+
 @pytest.mark.parametrize(
     ("labels", "problem"),
     [

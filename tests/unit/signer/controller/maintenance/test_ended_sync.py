@@ -3,7 +3,7 @@
 `tests/model/test_ended.py` has the rules that decide between an entry and the claims.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,8 +13,8 @@ import pytest
 from common.node_identity import attested_group
 from signer.controller.maintenance.ended_sync import EndedSync, clusters_of_changed_key
 from signer.inventory.ended_certificates import EndedCertificatesClient
-from signer.kinds.endorsement_key import Ban, EndorsementKeyObject, LiftedBan, Release
-from tests.builders.endorsement_keys import endorsement_key, key_holder
+from signer.kinds.endorsement_key import Ban, BannedNode, EndorsementKeyObject, LiftedBan, Release
+from tests.builders.endorsement_keys import BAN, endorsement_key, key_holder
 from tests.builders.scenario import ABROAD, HOME, NODE, NOW, Scenario, key_name
 from tests.builders.software_tpm import endorsement_key as tpm_key
 from tests.fakes.caches import FakeCaches
@@ -41,11 +41,11 @@ class Lists:
         self.scenario.change_claim(term=1, since=NOW - timedelta(days=1))
 
     def ban(self, since: datetime | None = BANNED) -> None:
-        self.scenario.change_key(banned=True, ban=Ban(since=since))
+        self.scenario.change_key(banned=Ban(reason="lost", since=since))
 
     def lift(self, *, too: bool = False) -> None:
         lifted = LiftedBan(at=NOW, certificates_too=too)
-        self.scenario.change_key(banned=False, ban_lifted=lifted, term=1 if too else 2)
+        self.scenario.change_key(banned=None, ban_lifted=lifted, term=1 if too else 2)
 
     def sync(self, cached: Scenario | None = None) -> dict[str, str]:
         """Run a round, whose caches may be older; return the first words of the entries."""
@@ -95,10 +95,12 @@ def test_ban_ends_certificates_also_without_an_attested_node() -> None:
 def test_ban_ends_certificates_of_the_node_that_the_operator_names() -> None:
     lists = Lists()
     lists.scenario.store.nodes.clear()
-    ban = Ban(since=BANNED, node=(HOME, "named"))
-    lists.scenario.change_key(banned=True, held_by=None, ban=ban)
+    ban = Ban(reason="lost", since=BANNED, node=BannedNode.of(HOME, node_name="named"))
+    lists.scenario.change_key(banned=ban, held_by=None)
     assert lists.sync() == {"named": lists.none()}
-    lists.scenario.change_key(ban=Ban(since=BANNED, node=(ABROAD, "named")))
+    lists.scenario.change_key(
+        banned=Ban(reason="lost", since=BANNED, node=BannedNode.of(ABROAD, node_name="named"))
+    )
     lists.cluster.objects.clear()
     assert lists.sync() == {}
 
@@ -106,14 +108,14 @@ def test_ban_ends_certificates_of_the_node_that_the_operator_names() -> None:
 def test_ban_of_a_key_that_lost_the_name_leaves_the_present_one() -> None:
     """It could otherwise be used to stop the node that has the name."""
     lists = Lists()
-    lists.scenario.put_key(OTHER, held_by=key_holder(HOME, node_name=NODE), banned=True)
-    lists.scenario.store.put_key(replace(lists.scenario.store.keys[OTHER], ban=Ban(since=BANNED)))
+    ban = Ban(reason="lost", since=BANNED)
+    lists.scenario.put_key(OTHER, held_by=key_holder(HOME, node_name=NODE), banned=ban)
     assert lists.sync() == {NODE: lists.group(1)}
 
 
 def test_release_ends_what_the_node_has() -> None:
     lists = Lists()
-    lists.scenario.change_key(released_from=(Release(cluster=HOME, provider_id=None),))
+    lists.scenario.change_key(released_from=(Release.of(HOME, provider_id=None),))
     assert lists.sync() == {NODE: lists.none()}
 
 
@@ -139,7 +141,7 @@ def test_ban_that_is_merely_absent_removes_nothing() -> None:
     lists = Lists()
     lists.ban()
     lists.sync()
-    lists.scenario.change_key(banned=False, ban=Ban())
+    lists.scenario.change_key(banned=None)
     assert lists.sync() == {NODE: lists.none()}
     lists.scenario.store.keys.clear()
     lists.scenario.store.nodes.clear()
@@ -193,7 +195,7 @@ def test_list_that_was_deleted_is_rebuilt() -> None:
 def test_object_that_cannot_be_read_changes_nothing() -> None:
     """The ban of a key that had the name before would end what the node has."""
     lists = Lists()
-    lists.scenario.put_key(OTHER, held_by=key_holder(HOME, node_name=NODE), banned=True)
+    lists.scenario.put_key(OTHER, held_by=key_holder(HOME, node_name=NODE), banned=BAN)
     lists.scenario.store.nodes.clear()
     lists.scenario.store.unreadable_nodes.add((HOME, NODE))
     assert lists.sync() == {}
@@ -203,20 +205,20 @@ def test_object_that_cannot_be_read_changes_nothing() -> None:
 
 KEY = endorsement_key("aa" * 32, held_by=key_holder(HOME))
 CHANGED: dict[str, tuple[EndorsementKeyObject | None, EndorsementKeyObject | None, set[Any]]] = {
-    "ban": (KEY, replace(KEY, banned=True), {HOME}),
-    "ban of a new object": (None, replace(KEY, banned=True), {HOME}),
+    "ban": (KEY, KEY.replace(banned=BAN), {HOME}),
+    "ban of a new object": (None, KEY.replace(banned=BAN), {HOME}),
     "named node": (
         KEY,
-        replace(KEY, banned=True, ban=Ban(node=(ABROAD, "n"))),
+        KEY.replace(banned=Ban(reason="lost", node=BannedNode.of(ABROAD, node_name="n"))),
         {HOME, ABROAD},
     ),
     "release": (
         KEY,
-        replace(KEY, released_from=(Release(cluster=HOME, provider_id=None),)),
+        KEY.replace(released_from=(Release.of(HOME, provider_id=None),)),
         {HOME},
     ),
-    "lift": (replace(KEY, banned=True), replace(KEY, term=2), {HOME}),
-    "renewal": (KEY, replace(KEY, last_claimed=NOW), set()),
+    "lift": (KEY.replace(banned=BAN), KEY.replace(term=2), {HOME}),
+    "renewal": (KEY, KEY.replace(creation_timestamp=NOW), set()),
     "first claim": (None, KEY, set()),
     "deletion": (KEY, None, set()),
 }

@@ -21,13 +21,13 @@ from signer.inventory.replica_records.challenge_keys import ChallengeKeyStore
 from signer.inventory.replica_records.opt_in_leases import OptIns
 from signer.kinds.attested_node import AttestedNodeObject
 from signer.kinds.cluster import ClusterKey
-from signer.kinds.endorsement_key import EndorsementKeyObject, LiftedBan, Release
+from signer.kinds.endorsement_key import EndorsementKeyObject, KeyHolder, LiftedBan, Release
 from signer.kube.leases import LeaseClient
 from signer.kube.unreadable import Unreadable
 from tests.builders import kube_objects
 from tests.builders.attested_nodes import attested_node
 from tests.builders.claims_cluster import ClaimsCluster
-from tests.builders.endorsement_keys import endorsement_key, key_holder, registration
+from tests.builders.endorsement_keys import BAN, endorsement_key, key_holder, registration
 from tests.builders.kube_objects import HOME
 from tests.fakes.caches import FakeCaches
 from tests.fakes.cluster import FakeCluster
@@ -52,8 +52,8 @@ def node(cluster: ClusterKey) -> AttestedNodeObject:
 
 
 def key(cluster: ClusterKey) -> EndorsementKeyObject:
-    holder = key_holder(cluster, provider_id="metal3://1")
-    return endorsement_key(cluster.name, held_by=holder, last_claimed=LONG_AGO)
+    holder = key_holder(cluster, provider_id="metal3://1", last_claimed=LONG_AGO)
+    return endorsement_key(cluster.name, held_by=holder)
 
 
 def authority_leases() -> AuthorityLeases:
@@ -93,9 +93,7 @@ def test_newest_claim_of_a_cluster_stays() -> None:
         caches.clusters.replace({str(MINE): present} if cluster_exists else {})
         newest = claims.store.create_attested_node(node(MINE))
         older = claims.store.create_attested_node(
-            replace(
-                newest, node_name="node-2", name="node-2.mine", last_attested=LONG_AGO - EXPIRED
-            )
+            newest.replace(node_name="node-2", name="node-2.mine", last_attested=LONG_AGO - EXPIRED)
         )
         caches.nodes.replace({f"team-a/{n.name}": n for n in (newest, older)})
         cleanup(caches, claims=claims).delete_stale_claims()
@@ -163,7 +161,7 @@ def test_lease_of_a_cluster_that_cannot_be_read_stays() -> None:
 def test_attested_node_of_another_tenant_keeps_no_key() -> None:
     """A tenant named others' keys in its own AttestedNodes, and they used up the others' quota."""
     caches, claims = FakeCaches(), ClaimsCluster()
-    unclaimed = claims.put_key(replace(key(MINE), name="ab" * 32))
+    unclaimed = claims.put_key(key(MINE).replace(name="ab" * 32))
     caches.keys.replace({unclaimed.name: unclaimed})
     caches.nodes.replace({"team-b/forged": node(replace(MINE, namespace="team-b"))})
     sweeper = cleanup(caches, claims=claims)
@@ -356,6 +354,11 @@ def test_claims_per_round_are_limited() -> None:
 REGISTRATION = registration(HOME, provider_id="metal://1")
 
 
+def held(last_claimed: datetime) -> KeyHolder:
+    """Return a holder that claimed the key last at this time."""
+    return key_holder(HOME, node_name=NODE, since=NOW - 2 * EXPIRED, last_claimed=last_claimed)
+
+
 def keys_after_round(
     *names: str,
     cached: bool = False,
@@ -366,8 +369,7 @@ def keys_after_round(
     They are in the caches if `cached`, else on the API server.
     """
     claims, caches = ClaimsCluster(), FakeCaches()
-    usual = {"held_by": key_holder(HOME, node_name=NODE), "last_claimed": NOW - EXPIRED}
-    stored = claims.put_key(endorsement_key(KEY, **{**usual, **changes}))
+    stored = claims.put_key(endorsement_key(KEY, **{"held_by": held(NOW - EXPIRED), **changes}))
     caches.keys.replace({KEY: stored})
     nodes = [attested_node(HOME, NODE, key=name, last_attested=NOW) for name in names]
     caches.nodes.replace({each.name: each for each in nodes if cached})
@@ -385,16 +387,16 @@ def test_an_unclaimed_endorsement_key_is_deleted_after_a_day() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"last_claimed": NOW - timedelta(hours=23)},
-        {"last_claimed": None},
+        {"held_by": held(NOW - timedelta(hours=23))},
+        {"held_by": key_holder(HOME, node_name=NODE, since=NOW)},
         {"held_by": None},
-        {"banned": True},
+        {"banned": BAN},
         {"registered_for": (REGISTRATION,)},
-        {"released_from": (Release(cluster=HOME, provider_id=None),)},
+        {"released_from": (Release.of(HOME, provider_id=None),)},
         {"ban_lifted": LiftedBan(at=NOW - timedelta(days=9), certificates_too=False)},
     ],
     ids=[
-        *("claimed a moment ago", "no time", "never claimed"),
+        *("claimed a moment ago", "claimed once", "never claimed"),
         *("banned", "registered", "released", "lifted"),
     ],
 )

@@ -17,6 +17,7 @@ from signer.kinds.attested_node import BootState
 from signer.kinds.endorsement_key import Release, TrustBasis
 from signer.kinds.node import Node
 from signer.kinds.resources import NODES
+from tests.builders.endorsement_keys import BAN
 from tests.builders.scenario import HOME, NODE, NOW, PROVIDER_ID, Scenario, key_name
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.cluster_clients import FakeClient
@@ -74,11 +75,11 @@ def test_labels_of_an_earlier_attestation_are_replaced() -> None:
 
 
 def _ban(scenario: Scenario) -> None:
-    scenario.change_key(banned=True)
+    scenario.change_key(banned=BAN)
 
 
 def _release(scenario: Scenario) -> None:
-    scenario.change_key(released_from=(Release(cluster=HOME, provider_id=None),))
+    scenario.change_key(released_from=(Release.of(HOME, provider_id=None),))
 
 
 def _take_key(scenario: Scenario) -> None:

@@ -10,6 +10,7 @@ from signer.controller.maintenance.node_sync import plan_taint_changes
 from signer.kinds.attested_node import Refusal
 from signer.kinds.node import Node
 from signer.seams import WentBack
+from tests.builders.endorsement_keys import BAN
 from tests.builders.scenario import NODE, NOW, PROVIDER_ID, Scenario
 
 REFUSAL = Refusal(reason="PcrPolicyMismatch", message="m", time=NOW, request="r")
@@ -37,7 +38,7 @@ def plan(scenario: Scenario, *, enabled: bool = True) -> list[bool]:
 PROBLEMS: dict[str, Callable[[Scenario], None]] = {
     "refused": lambda s: s.change_claim(last_refusal=REFUSAL),
     "overdue": lambda s: s.change_claim(renewal_deadline=NOW - timedelta(seconds=1)),
-    "banned": lambda s: s.change_key(banned=True),
+    "banned": lambda s: s.change_key(banned=BAN),
 }
 
 

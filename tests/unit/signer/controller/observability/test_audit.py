@@ -51,7 +51,9 @@ def audit_context() -> AuditContext:
 def test_a_verdict_contains_all_that_is_known(log: Log) -> None:
     context = audit_context()
     context.kind, context.node_name, context.machine = "answer", "node-1", "machine-1"
-    context.boot = BootCounters(reset_count=3, restart_count=4, firmware_version=5)
+    context.boot = BootCounters(
+        reset_count=3, restart_count=4, firmware_version="0x0000000000000005"
+    )
     context.pcrs = {"sha256": {7: b"\x07" * 32, 0: b"\x00" * 32}}
     context.not_after = NOT_AFTER
     audit.log_verdict(context, "issued", seconds=0.0123)

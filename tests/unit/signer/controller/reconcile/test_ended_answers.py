@@ -1,6 +1,5 @@
 """What a worker lists as ended before it releases a certificate, and when the node waits."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -148,8 +147,8 @@ def test_released_key_gets_the_next_term_on_another_machine() -> None:
     fixture = renewing()
     scenario = fixture.scenario
     scenario.change_claim(provider_id="test://former", machine_name="former")
-    former = replace(scenario.holder(), provider_id="test://former")
-    released = Release(cluster=HOME, provider_id="test://former")
+    former = scenario.holder().replace(provider_id="test://former")
+    released = Release.of(HOME, provider_id="test://former")
     scenario.change_key(held_by=former, released_from=(released,))
     assert group_of(answered(fixture)) == own_group(fixture, 2)
     assert claim_of(fixture).others_end_at is not None

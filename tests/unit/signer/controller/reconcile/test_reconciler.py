@@ -303,7 +303,7 @@ def test_the_audit_record_of_a_certificate_says_what_was_attested(
     )
     assert (fields["resetCount"], fields["restartCount"]) == (5, 6)
     assert (node.boot.reset_count, node.boot.restart_count) == (5, 6)
-    assert fields["firmwareVersion"] == f"{node.boot.firmware_version:#018x}"
+    assert fields["firmwareVersion"] == node.boot.firmware_version
     quoted = fixture.scenario.pcrs["sha256"]
     assert fields["pcrs"] == {"sha256": {str(index): v.hex() for index, v in quoted.items()}}
     assert fields["notAfter"] == node.not_after.isoformat()
@@ -954,7 +954,7 @@ def test_unregistered_key_of_an_offer_is_noted_for_operators() -> None:
     scenario.change_machine(registered_keys=())
     fixture.reconcile(fixture.file(scenario.offer_csr()))
     [(name, key)] = fixture.offered_keys
-    assert (name, key.name) == (scenario.machine.name, key_name(scenario.ek))
+    assert (name, key.sha256) == (scenario.machine.name, key_name(scenario.ek))
     assert (key.node_name, key.requester) == (NODE, scenario.username)
 
 

@@ -270,7 +270,7 @@ def test_client_certificate_ends_the_refusal_and_a_serving_certificate_does_not(
         reason="PcrPolicyMismatch", message="PCR 4", time=scenario.now, request="csr-1"
     )
     deadline = scenario.now + timedelta(hours=1)
-    claim = replace(claim_of(fixture), last_refusal=refusal, renewal_deadline=deadline)
+    claim = claim_of(fixture).replace(last_refusal=refusal, renewal_deadline=deadline)
     scenario.store.put_node(claim)
     scenario.for_serving("192.0.2.11")
     serving = fixture.result(fixture.file(scenario.answer_csr()))

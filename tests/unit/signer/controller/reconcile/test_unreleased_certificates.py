@@ -115,7 +115,7 @@ def test_claim_that_is_written_meanwhile_keeps_what_was_written() -> None:
     assert fixture.reconcile(csr) == RETRY
     fixture.csrs.put(replace(fixture.csrs.stored[csr.name], conditions={"Denied": DENIED}))
     before, renewed = fixture.scenario.claim, credential_id(b"renewed")
-    renewal = replace(before, credential_ids=(*before.credential_ids, renewed))
+    renewal = before.replace(credential_ids=(*before.credential_ids, renewed))
 
     def renew() -> None:
         fixture.scenario.store.put_node(renewal)

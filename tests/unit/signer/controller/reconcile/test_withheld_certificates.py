@@ -54,7 +54,7 @@ def other_authority() -> CertificateAuthority:
 
 
 def other_node() -> VerifiedAnswer:
-    return replace(VERIFIED, holder=replace(VERIFIED.holder, node_name="other"))
+    return replace(VERIFIED, holder=VERIFIED.holder.replace(node_name="other"))
 
 
 @pytest.mark.parametrize(

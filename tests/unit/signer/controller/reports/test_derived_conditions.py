@@ -1,7 +1,7 @@
 """Conditions that follow from claims: on the Machine whose node has the key, and on no other."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -29,7 +29,7 @@ from signer.kinds.cluster import ClusterKey
 from signer.kinds.endorsement_key import EndorsementKeyObject, KeyHolder, Release
 from signer.seams import WentBack
 from tests.builders.attested_nodes import attested_node
-from tests.builders.endorsement_keys import endorsement_key, key_holder
+from tests.builders.endorsement_keys import BAN, endorsement_key, key_holder
 from tests.fakes.caches import FakeCaches
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.cluster_clients import FakeClient
@@ -39,7 +39,7 @@ CLUSTER = ClusterKey(namespace="team-a", name="blue")
 ATTESTED_AT = datetime(2026, 11, 22, tzinfo=UTC)
 NOW = ATTESTED_AT + timedelta(days=1)
 KEY = endorsement_key("ab" * 32, held_by=key_holder(CLUSTER, provider_id="metal3://1"))
-BANNED = replace(KEY, banned=True)
+BANNED = KEY.replace(banned=BAN)
 NODE = attested_node(
     CLUSTER,
     provider_id="metal3://1",
@@ -98,10 +98,10 @@ def test_ban_is_noted_for_the_machine_of_the_node() -> None:
     ("key", "node"),
     [
         (KEY, NODE),
-        (replace(BANNED, held_by=None), NODE),
+        (BANNED.replace(held_by=None), NODE),
         (BANNED, None),
-        (BANNED, replace(NODE, endorsement_key="cd" * 32)),
-        (BANNED, replace(NODE, machine_name="machine-0")),
+        (BANNED, NODE.replace(endorsement_key="cd" * 32)),
+        (BANNED, NODE.replace(machine_name="machine-0")),
     ],
     ids=["not banned", "not held", "never attested", "another TPM since", "a former Machine"],
 )
@@ -165,12 +165,12 @@ def test_lost_condition_of_a_node_that_attested_is_noted(
         {"condition": AttestedCondition("True", "Attested", format_time(NOW), ATTESTED_MESSAGE)},
         {"condition": ban_ended(ATTESTED_AT + timedelta(seconds=1))},
         {"machine": {"uid": "another"}},
-        {"node": replace(NODE, cluster=replace(CLUSTER, name="green"))},
-        {"node": replace(NODE, machine_name="")},
-        {"node": replace(NODE, credential_ids=())},
-        {"node": replace(NODE, endorsement_key="cd" * 32)},
+        {"node": NODE.replace(cluster_name="green")},
+        {"node": NODE.replace(machine_name="")},
+        {"node": NODE.replace(credential_ids=())},
+        {"node": NODE.replace(endorsement_key="cd" * 32)},
         {"key": BANNED},
-        {"key": replace(KEY, released_from=(Release(cluster=CLUSTER, provider_id=None),))},
+        {"key": KEY.replace(released_from=(Release.of(CLUSTER, provider_id=None),))},
         {"serves": lambda cluster: cluster != CLUSTER},
     ],
     ids=[
@@ -190,19 +190,18 @@ def test_no_other_machine_is_noted_as_attested(changes: Mapping[str, Any]) -> No
     assert attested(**changes) == []
 
 
-REFUSED = replace(
-    NODE,
+REFUSED = NODE.replace(
     last_refusal=Refusal(
         reason="PcrPolicyMismatch", message="PCR 4 is not allowed", time=NOW, request="csr-1"
     ),
 )
-OVERDUE = replace(NODE, renewal_deadline=NOW)
+OVERDUE = NODE.replace(renewal_deadline=NOW)
 UNTIL = "the last certificate of the node is valid until 2026-11-29T00:00:00Z"
 EXPIRED = "the last certificate of the node expired at 2026-11-23T00:00:00Z"
 PROBLEMS = {
     "refused": (REFUSED, "PcrPolicyMismatch", f"PCR 4 is not allowed; {UNTIL}"),
     "refused and overdue": (
-        replace(REFUSED, renewal_deadline=NOW),
+        REFUSED.replace(renewal_deadline=NOW),
         "PcrPolicyMismatch",
         f"PCR 4 is not allowed; {UNTIL}",
     ),
@@ -212,7 +211,7 @@ PROBLEMS = {
         f"the node has not renewed its certificate by 2026-11-23T00:00:00Z; {UNTIL}",
     ),
     "expired without a deadline": (
-        replace(NODE, not_after=NOW),
+        NODE.replace(not_after=NOW),
         "RenewalOverdue",
         f"the node has not renewed its certificate by 2026-11-23T00:00:00Z; {EXPIRED}",
     ),
@@ -302,7 +301,7 @@ def test_certificate_that_expires_next_is_found(
     """One that has expired is no longer a certificate that ends soon."""
     counts = NodeCounts()
     for days in (3, 2, -1):
-        counts.add(replace(NODE, not_after=NOW + timedelta(days=days)), problem, NOW)
+        counts.add(NODE.replace(not_after=NOW + timedelta(days=days)), problem, NOW)
     assert counts.earliest_ends == {kind: NOW + timedelta(days=2)}
 
 
@@ -310,7 +309,7 @@ def test_claim_that_is_over_is_no_problem() -> None:
     """Its key is banned, or its Machine is gone."""
     assert counted(BANNED, OVERDUE) == {}
     assert counted(KEY, OVERDUE, name="machine-2") == {}
-    assert problems(KEY, replace(OVERDUE, credential_ids=())) == {}
+    assert problems(KEY, OVERDUE.replace(credential_ids=())) == {}
 
 
 @dataclass(slots=True)
@@ -327,11 +326,10 @@ class Storm:
         client = MachineStatusClient(FakeClient(api))
         self.reports = MachineReports(client, now=lambda: NOW, monotonic=lambda: self.seconds)
         numbers = range(self.machines)
-        keys = (replace(KEY, name=f"{n:064x}", held_by=self._holder(n)) for n in numbers)
+        keys = (KEY.replace(name=f"{n:064x}", held_by=self._holder(n)) for n in numbers)
         self.caches.keys.replace({key.name: key for key in keys})
         nodes = (
-            replace(
-                NODE,
+            NODE.replace(
                 name=f"claim-{n}",
                 node_name=f"node-{n}",
                 machine_name=f"machine-{n}",
@@ -359,7 +357,7 @@ class Storm:
     @staticmethod
     def _holder(number: int) -> KeyHolder:
         assert KEY.held_by is not None
-        return replace(KEY.held_by, node_name=f"node-{number}")
+        return KEY.held_by.replace(node_name=f"node-{number}")
 
     def derive(self) -> list[MachineCondition]:
         """Return what is noted from the claims."""

@@ -24,8 +24,8 @@ from signer.kinds.key_request import (
     KEY_REQUESTS,
     MAX_OFFERED_KEYS,
     EndorsementKeyRequest,
+    OfferedCertificate,
     OfferedKey,
-    TpmIdentity,
     encode_key_request,
     read_key_request,
 )
@@ -45,13 +45,11 @@ GENUINE, FORGED = "ab" * 32, "cd" * 32
 
 def offered(name: str) -> OfferedKey:
     return OfferedKey(
-        name=name,
+        sha256=name,
         node_name="node-1",
         requester="system:bootstrap:abcdef",
         first_seen=NOW,
-        certificate="Trusted",
-        identity=TpmIdentity(),
-        certified_for="gce://p/z/i",
+        certificate=OfferedCertificate(status="Trusted", certified_for="gce://p/z/i"),
     )
 
 
@@ -109,7 +107,7 @@ class Requests:
     def keys(self, name: str = "team-a/machine-1") -> list[str] | None:
         """Return the stored keys of a Machine, `None` without a request."""
         request = self.management.key_requests.get(name)
-        return None if request is None else [key.name for key in request.keys]
+        return None if request is None else [key.sha256 for key in request.keys]
 
 
 def test_unknown_key_is_recorded_once() -> None:
@@ -163,7 +161,8 @@ def test_key_of_another_replica_is_kept() -> None:
     at = Requests()
     of = at.add_machine()
     request = EndorsementKeyRequest(
-        cluster=BLUE,
+        namespace=BLUE.namespace,
+        cluster_name=BLUE.name,
         name="machine-1",
         uid="u",
         resource_version="1",

@@ -1,7 +1,7 @@
 """Refusals in claims: written once for each reason, bounded, and never into a later claim."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -21,7 +21,7 @@ NODE = attested_node(
     CLUSTER, key="ab" * 32, last_attested=NOW, credential_ids=(credential_id(b"first"),)
 )
 DENIED = Refusal(reason="PcrPolicyMismatch", message="PCR 4", time=NOW, request="csr-1")
-WAITS = replace(DENIED, reason="PolicyMissing", message="no policy")
+WAITS = DENIED.replace(reason="PolicyMissing", message="no policy")
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ def test_refusal_is_written_into_the_claim_with_an_alarm(
     claims = Claims()
     assert claims.refuse(DENIED) == DENIED
     changed = {"last_refusal": None, "resource_version": NODE.resource_version}
-    assert replace(claims.node, **changed) == NODE  # type: ignore[arg-type] # fields of it
+    assert claims.node.replace(**changed) == NODE
     [record] = caplog.records
     fields = vars(record)["fields"]
     assert (fields["alarm"], fields["reason"]) == (True, "PcrPolicyMismatch")
@@ -69,11 +69,11 @@ def test_refusal_is_written_into_the_claim_with_an_alarm(
 
 def test_other_values_of_the_node_are_another_refusal() -> None:
     claims = Claims()
-    first = replace(DENIED, measured=MeasuredValues(pcrs={"sha256": {"4": "01"}}))
-    second = replace(DENIED, measured=MeasuredValues(pcrs={"sha256": {"4": "02"}}))
+    first = DENIED.replace(measured=MeasuredValues(pcrs={"sha256": {"4": "01"}}))
+    second = DENIED.replace(measured=MeasuredValues(pcrs={"sha256": {"4": "02"}}))
     assert claims.refuse(first) == first
     claims.seconds += 11
-    assert claims.refuse(replace(first, request="csr-2")) == first
+    assert claims.refuse(first.replace(request="csr-2")) == first
     assert claims.refuse(second) == second
 
 
@@ -81,10 +81,10 @@ def test_node_that_retries_every_second_costs_nothing(caplog: pytest.LogCaptureF
     claims = Claims()
     for second in range(3600):
         claims.seconds = second
-        claims.refuse(replace(DENIED, time=NOW + timedelta(seconds=second)))
+        claims.refuse(DENIED.replace(time=NOW + timedelta(seconds=second)))
     assert claims.requests == 2
     assert len(caplog.records) == 1
-    later = replace(DENIED, time=NOW + timedelta(hours=1))
+    later = DENIED.replace(time=NOW + timedelta(hours=1))
     claims.seconds = 3600.0
     assert claims.refuse(later) == later
 
@@ -102,7 +102,7 @@ def test_refusals_for_changing_reasons_are_written_every_ten_seconds() -> None:
 def test_refusal_of_an_earlier_certificate_is_dropped() -> None:
     """The node has got another certificate since, so nothing is wrong with it."""
     claims = Claims()
-    earlier = replace(NODE, credential_ids=(credential_id(b"an earlier one"),))
+    earlier = NODE.replace(credential_ids=(credential_id(b"an earlier one"),))
     assert claims.refuse(DENIED, node=earlier) is None
     claims.seconds = 60.0
     assert claims.refuse() is None
@@ -147,7 +147,7 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         claims.writer._counts.total,
     ]
     for number in range(10):
-        claims.writer.note(replace(NODE, node_name=f"node-{number}"), DENIED)
+        claims.writer.note(NODE.replace(node_name=f"node-{number}"), DENIED)
     assert [size() for size in sizes] == [5, 5]
     claims.writer.flush()
     assert [size() for size in sizes] == [0, 0]

@@ -1,6 +1,5 @@
 """Whether a Machine exists, by the API server: what cannot be read frees no key and no name."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -94,9 +93,9 @@ def test_a_key_is_looked_for_in_the_nodes_of_all_namespaces() -> None:
     """One that cannot be read names no key (decision 56)."""
     server = FakeCluster()
     store = KubeClaimStore(FakeClient(server))
-    unreadable = encode_attested_node(replace(NODE, name="other"), "")
+    unreadable = encode_attested_node(NODE.replace(name="other"), "")
     unreadable["spec"]["notAfter"] = "0000-01-01T00:00:00Z"
-    abroad = replace(NODE, cluster=replace(NODE.cluster, namespace="team-b"))
+    abroad = NODE.replace(namespace="team-b")
     for node in (NODE, abroad):
         path = ATTESTED_NODES.collection_path(node.cluster.namespace)
         server.put(path, encode_attested_node(node, ""), unreadable)

@@ -1,6 +1,5 @@
 """Which key `approve` registers, and which it refuses to."""
 
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from signer.inventory.cluster_api.machine_object import read_machine
 from signer.kinds.cluster import ClusterKey
 from signer.kinds.endorsement_key import EndorsementKeyObject, KeyHolder, Registration
-from signer.kinds.key_request import EndorsementKeyRequest, OfferedKey, TpmIdentity
+from signer.kinds.key_request import EndorsementKeyRequest, OfferedCertificate, OfferedKey
 from signer.operator_cli.commands.key_changes import approve
 from signer.operator_cli.errors import CommandError, InputInvalid, Rejected
 from signer.operator_cli.keys.key_request_list import choose_key, key_documents
@@ -23,18 +22,18 @@ ONE, TWO = "ab" * 32, "cd" * 32
 
 def offered(name: str) -> OfferedKey:
     return OfferedKey(
-        name=name,
+        sha256=name,
         node_name="node-1",
         requester="system:bootstrap:abcdef",
         first_seen=datetime(2026, 11, 22, tzinfo=UTC),
-        certificate="Trusted",
-        identity=TpmIdentity(),
+        certificate=OfferedCertificate(status="Trusted"),
     )
 
 
 def request(name: str, *keys: str, namespace: str = "team-a") -> EndorsementKeyRequest:
     return EndorsementKeyRequest(
-        cluster=replace(CLUSTER, namespace=namespace),
+        namespace=namespace,
+        cluster_name=CLUSTER.name,
         name=name,
         uid="u",
         resource_version="1",
@@ -50,8 +49,9 @@ NAMESAKE = request("machine-1", TWO, namespace="team-b")
 
 
 def test_document_says_for_which_machine_a_key_is_certified() -> None:
-    keys = (replace(offered(ONE), certified_for="gce://p/z/i"), offered(TWO))
-    documents = key_documents(replace(PLAIN, keys=keys))
+    certificate = OfferedCertificate(status="Trusted", certified_for="gce://p/z/i")
+    keys = (offered(ONE).replace(certificate=certificate), offered(TWO))
+    documents = key_documents(PLAIN.replace(keys=keys))
     assert [document["certifiedFor"] for document in documents] == ["gce://p/z/i", None]
 
 
@@ -68,7 +68,7 @@ def test_key_is_chosen_by_machine_or_digest(
     target: str, key: str | None, expected: tuple[EndorsementKeyRequest, str]
 ) -> None:
     chosen, offer = choose_key([PLAIN, CONFLICT], target, key)
-    assert (chosen, offer.name) == expected
+    assert (chosen, offer.sha256) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """E2: which endorsement keys a policy trusts for a Machine, and when a first claim is safe."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -34,8 +33,8 @@ def own(scenario: Scenario) -> RegisteredKey:
 
 
 def registered(**changes: Any) -> Registration:  # noqa: ANN401 - its fields
-    registration = Registration(cluster=HOME, provider_id=None, machine_name=None, node_name=None)
-    return replace(registration, **changes)
+    registration = Registration.of(HOME, provider_id=None, machine_name=None, node_name=None)
+    return registration.replace(**changes)
 
 
 def by_operator(**entry: Any) -> Change:  # noqa: ANN401 - fields of a registration

@@ -68,7 +68,7 @@ def make(
 ) -> ClaimedAnswer:
     verified = scenario.verify_answer() if verified is None else verified
     return make_claims(
-        replace(verified, holder=replace(verified.holder, basis=basis)),
+        replace(verified, holder=verified.holder.replace(basis=basis)),
         replace(scenario.context(), policy=policy, now=NOW),
         claims=FakeClaimStore(store=scenario.store) if claims is None else claims,
         sign=signed(NOT_AFTER),
@@ -146,8 +146,8 @@ def name_of_deleted_key(scenario: Scenario) -> None:
 def name_of_released_key(scenario: Scenario) -> None:
     """Release the old key: the former tenant's Machine gets other hardware."""
     key, _ = scenario.put_claim(OTHER_KEY)
-    release = Release(cluster=HOME, provider_id=None)
-    scenario.store.put_key(replace(key, released_from=(release,)))
+    release = Release.of(HOME, provider_id=None)
+    scenario.store.put_key(key.replace(released_from=(release,)))
 
 
 def same_hardware(name: str) -> Change:
@@ -173,10 +173,10 @@ def gone_after(leave: Callable[[Scenario], None]) -> Change:
     return change
 
 
-FROM_CLUSTER = Release(cluster=ABROAD, provider_id=None)
+FROM_CLUSTER = Release.of(ABROAD, provider_id=None)
 RELEASES = {
     "from the Cluster": FROM_CLUSTER,
-    "from the Machine": Release(cluster=ABROAD, provider_id=OTHER_ID),
+    "from the Machine": Release.of(ABROAD, provider_id=OTHER_ID),
 }
 
 
@@ -217,7 +217,7 @@ def released_after(leave: Callable[[Scenario], None]) -> Change:
         moved_claim(scenario)
         leave(scenario)
         key = scenario.store.keys[key_name(scenario.ek)]
-        scenario.store.put_key(replace(key, released_from=(FROM_CLUSTER,)))
+        scenario.store.put_key(key.replace(released_from=(FROM_CLUSTER,)))
 
     return change
 
@@ -316,7 +316,12 @@ def test_k3_crash_does_not_give_one_tpm_to_two_nodes(scenario: Scenario) -> None
     home = scenario.holder()
     verified = scenario.verify_answer()
     scenario.put_key(key_name(scenario.ek), held_by=home)
-    abroad = replace(verified, holder=replace(verified.holder, cluster=ABROAD))
+    abroad = replace(
+        verified,
+        holder=verified.holder.replace(
+            cluster_namespace=ABROAD.namespace, cluster_name=ABROAD.name
+        ),
+    )
 
     def die() -> None:
         raise ApiServerUnavailable("killed")
@@ -368,7 +373,7 @@ def test_k2_after_certificate_frees_the_claim_of_a_deleted_machine_when_its_cert
     """The key as well as the name."""
     key = scenario.ek if same_key else OTHER_KEY
     _, node = scenario.put_claim(key, provider_id=OTHER_ID)
-    scenario.store.put_node(replace(node, not_after=NOW))
+    scenario.store.put_node(node.replace(not_after=NOW))
     make(scenario, policy=AFTER_CERTIFICATE)
     assert_claimed(scenario)
 
@@ -418,7 +423,7 @@ def test_k1_attested_node_that_the_cache_has_and_the_api_server_has_not_keeps_no
     node = moved_claim(scenario)
     holder_is_lost(scenario)
     scenario.inventory.store = deepcopy(scenario.store)
-    scenario.store.put_node(replace(node, endorsement_key=key_name(OTHER_KEY)))
+    scenario.store.put_node(node.replace(endorsement_key=key_name(OTHER_KEY)))
     make(scenario)
     assert_claimed(scenario)
 

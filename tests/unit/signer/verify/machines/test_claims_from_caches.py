@@ -27,7 +27,7 @@ def make_with_old_caches(
 ) -> FakeClaimStore:
     """Verify an answer, change the API server's objects but no cache, and make the claims."""
     verified = scenario.verify_answer()
-    verified = replace(verified, holder=replace(verified.holder, basis=basis))
+    verified = replace(verified, holder=verified.holder.replace(basis=basis))
     scenario.inventory.store = deepcopy(scenario.store)
     change(scenario)
     return make(scenario, verified)
@@ -76,6 +76,6 @@ def test_a_contest_in_the_caches_is_decided_by_the_api_server() -> None:
 
     claims = make_with_old_caches(scenario, deleted, basis=TrustBasis.CERTIFICATE)
     assert claims.reads[0] == f"key {key_name(scenario.ek)[:8]}"
-    assert scenario.store.keys[key_name(scenario.ek)].held_by == replace(
-        scenario.holder(), basis=TrustBasis.CERTIFICATE
+    assert scenario.store.keys[key_name(scenario.ek)].held_by == scenario.holder().replace(
+        basis=TrustBasis.CERTIFICATE
     )

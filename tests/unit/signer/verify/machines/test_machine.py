@@ -83,7 +83,7 @@ def named_pool_member(scenario: Scenario) -> None:
     scenario.change_machine(
         is_pool_member=True, addresses=(), registered_keys=(record_of(scenario.ek),)
     )
-    entry = Registration(cluster=HOME, provider_id=PROVIDER_ID, machine_name=None, node_name=NODE)
+    entry = Registration.of(HOME, provider_id=PROVIDER_ID, machine_name=None, node_name=NODE)
     scenario.put_key(key_name(scenario.ek), registered_for=(entry,))
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from signer.kinds.key_request import OfferedKey, TpmIdentity
+from signer.kinds.key_request import OfferedCertificate, OfferedKey
 from signer.verify.attestation.endorsement_key import verify_endorsement_key
 from signer.verify.machines.offered_key import TRUSTED, describe_offered_key, may_offer_key
 from signer.verify.requests.parse import ParsedOffer, parse_request
@@ -14,7 +14,7 @@ from tests.builders.machine_names import GCE_ID, UUID, gce_extension, named_leaf
 from tests.builders.scenario import Scenario, key_name
 from tests.builders.software_tpm import endorsement_key
 
-AMD = TpmIdentity(manufacturer="AMD", model="AMD", firmware="id:00030002")
+AMD = {"manufacturer": "AMD", "model": "AMD", "firmware": "id:00030002"}
 
 
 def describe(scenario: Scenario) -> OfferedKey:
@@ -38,8 +38,8 @@ def certificate_of(scenario: Scenario) -> bytes:
 
 def test_trusted_certificate_names_the_tpm() -> None:
     key = describe(scenario_with(certificate_of(Scenario())))
-    assert (key.certificate, key.identity) == (TRUSTED, AMD)
-    assert key.name == key_name(Scenario().ek)
+    assert key.certificate == OfferedCertificate(status=TRUSTED, **AMD)
+    assert key.sha256 == key_name(Scenario().ek)
 
 
 @pytest.mark.parametrize(
@@ -55,13 +55,18 @@ def test_trusted_certificate_names_the_tpm() -> None:
 def test_certificate_names_the_machine(names: dict[str, Any], expected: str) -> None:
     key = Scenario().ek.private.public_key()
     described = describe(scenario_with(named_leaf(vendor()[1], key, **names)))
-    assert (described.certificate, described.certified_for) == (TRUSTED, expected)
+    assert (described.certificate.status, described.certificate.certified_for) == (
+        TRUSTED,
+        expected,
+    )
 
 
 def test_certificate_of_an_unknown_authority_is_shown_as_untrusted() -> None:
     key = Scenario().ek.private.public_key()
     described = describe(scenario_with(leaf(authority("Stranger"), key)))
-    assert (described.certificate, described.identity) == ("EndorsementCertificateUntrusted", AMD)
+    assert described.certificate == OfferedCertificate(
+        status="EndorsementCertificateUntrusted", **AMD
+    )
 
 
 def test_identity_is_that_of_the_trusted_certificate() -> None:
@@ -70,7 +75,7 @@ def test_identity_is_that_of_the_trusted_certificate() -> None:
     extensions = {e: c for e, c in leaf_extensions(key).items() if e.oid != san().oid}
     genuine = leaf(vendor()[1], key, extensions=extensions)
     described = describe(scenario_with(leaf(authority("Stranger"), key), genuine))
-    assert (described.certificate, described.identity) == (TRUSTED, TpmIdentity())
+    assert described.certificate == OfferedCertificate(status=TRUSTED)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +93,7 @@ def test_key_without_a_certificate_of_its_own_has_no_identity(
     certificates: tuple[bytes, ...], reason: str
 ) -> None:
     key = describe(scenario_with(*certificates))
-    assert (key.certificate, key.identity) == (reason, TpmIdentity())
+    assert key.certificate == OfferedCertificate(status=reason)
 
 
 def test_only_the_token_of_the_machine_may_offer_a_key() -> None:

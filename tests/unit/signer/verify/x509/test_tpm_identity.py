@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 from cryptography import x509
 
-from signer.kinds.key_request import TpmIdentity
 from signer.verify.x509.fields import Extension, read_fields
-from signer.verify.x509.tpm_identity import read_tpm_identity
+from signer.verify.x509.tpm_identity import TpmIdentity, read_tpm_identity
 from tests.builders.certificates import leaf, leaf_extensions, san, vendor
 from tests.builders.der import OBJECT_IDENTIFIER, SEQUENCE, SET, encode
 from tests.builders.software_tpm import endorsement_key

@@ -11,10 +11,11 @@ from signer.kinds.csr import credential_id
 from signer.kinds.endorsement_key import Release
 from signer.operator_cli.commands.fleet.nodes import find_node_problem, node_state
 from signer.operator_cli.management.snapshot import Snapshot
+from tests.builders.endorsement_keys import key_holder
 from tests.builders.operator_snapshot import CLUSTER, HOLDER, METADATA, NODE, NOW, snapshot
 
 ABROAD = replace(CLUSTER, namespace="team-b")
-ELSEWHERE = replace(HOLDER, cluster=ABROAD)
+ELSEWHERE = key_holder(ABROAD)
 POOL = read_pool(
     {"metadata": METADATA, "spec": {"clusterName": "c1", "providerIDList": ["test://1"]}}
 )
@@ -30,23 +31,21 @@ POOL = read_pool(
         (snapshot(machines=[], pools=[replace(POOL, cluster=ABROAD)]), NOW, "MachineGone"),
         (snapshot(banned=True), NOW, "Banned"),
         (
-            snapshot(released_from=(Release(cluster=CLUSTER, provider_id=None),)),
+            snapshot(released_from=(Release.of(CLUSTER, provider_id=None),)),
             NOW,
             "Released",
         ),
         (
-            snapshot(released_from=(Release(cluster=CLUSTER, provider_id="test://2"),)),
+            snapshot(released_from=(Release.of(CLUSTER, provider_id="test://2"),)),
             NOW,
             "Attested",
         ),
         (snapshot(held_by=ELSEWHERE, banned=True), NOW, "ClaimIncomplete"),
-        (snapshot(held_by=replace(HOLDER, node_name="node-2")), NOW, "ClaimIncomplete"),
+        (snapshot(held_by=HOLDER.replace(node_name="node-2")), NOW, "ClaimIncomplete"),
         (snapshot(held_by=None), NOW, "ClaimIncomplete"),
         (replace(snapshot(), keys={}), NOW, "ClaimIncomplete"),
         (
-            snapshot(
-                held_by=ELSEWHERE, released_from=(Release(cluster=CLUSTER, provider_id=None),)
-            ),
+            snapshot(held_by=ELSEWHERE, released_from=(Release.of(CLUSTER, provider_id=None),)),
             NOW,
             "Released",
         ),
@@ -71,10 +70,10 @@ def test_state_of_a_node(objects: Snapshot, now: datetime, state: str) -> None:
     assert node_state(NODE, objects, now) == state
 
 
-REFUSED = replace(
-    NODE, last_refusal=Refusal(reason="PcrPolicyMismatch", message="PCR 4", time=NOW, request="c")
+REFUSED = NODE.replace(
+    last_refusal=Refusal(reason="PcrPolicyMismatch", message="PCR 4", time=NOW, request="c")
 )
-OVERDUE = replace(NODE, renewal_deadline=NOW, credential_ids=(credential_id(b"first"),))
+OVERDUE = NODE.replace(renewal_deadline=NOW, credential_ids=(credential_id(b"first"),))
 DELETED = read_machine(
     {
         "metadata": {**METADATA, "deletionTimestamp": "2026-11-22T00:00:00Z"},

@@ -196,6 +196,6 @@ def test_object_of_any_tenant_that_cannot_be_read_is_a_row_and_ends_no_command(
 def test_challenge_keys_are_asked_for_only_if_an_answer_was_refused(reason: str, more: str) -> None:
     """Who has them can forge answers."""
     refusal = Refusal(reason=reason, message="m", time=NOW, request="csr-1")
-    assert problems._next_step(replace(NODE, last_refusal=refusal)) == (
+    assert problems._next_step(NODE.replace(last_refusal=refusal)) == (
         f"kubectl attestation explain csr-1 --cluster team-a/c1{more}"
     )

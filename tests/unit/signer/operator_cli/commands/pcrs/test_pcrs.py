@@ -36,14 +36,13 @@ ARGUMENTS = {
     "policy": None,
     "dry_run": "none",
 }
-REFUSED = replace(
-    NODE,
+REFUSED = NODE.replace(
     measured=measured(OLD),
     last_refusal=Refusal(
         reason="PcrPolicyMismatch", message="m", time=NOW, request="r", measured=measured(NEW)
     ),
 )
-UPDATED = replace(NODE, measured=measured(NEW))
+UPDATED = NODE.replace(measured=measured(NEW))
 
 
 def read(**changes: Any) -> Snapshot:  # noqa: ANN401 - fields of a snapshot
@@ -119,7 +118,7 @@ def test_nothing_is_unused_while_an_object_cannot_be_read(monkeypatch: pytest.Mo
 
 
 def test_nodes_without_a_machine_keep_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = replace(NODE, provider_id="test://gone", measured=measured(OLD))
+    gone = NODE.replace(provider_id="test://gone", measured=measured(OLD))
     [row] = rows(console(monkeypatch, read(nodes=[UPDATED, gone]), OLD, NEW))
     assert row["state"] == "Unused"
 
@@ -433,7 +432,7 @@ def test_changed_policy_is_printed_and_not_written(monkeypatch: pytest.MonkeyPat
 
 
 def test_pcr_into_which_nothing_was_measured_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = read(nodes=[replace(NODE, measured=measured("00" * 32))])
+    found = read(nodes=[NODE.replace(measured=measured("00" * 32))])
     shown = console(monkeypatch, found, OLD, targets=[NAME])
     with pytest.raises(Rejected, match="not confirmed"):
         pcrs_accept.run(shown.session())
