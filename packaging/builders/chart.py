@@ -12,7 +12,6 @@ import argparse
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from typing import Final
 
 from builders.image import NAME, archive_name, read_digest
 from builders.readme import write_readme
+from builders.systems import output
 from builders.version import CHART, semantic_version
 
 RELEASE: Final = "node-attestation-signer"
@@ -76,10 +76,7 @@ def _helm(*arguments: str | Path) -> str:
     """Run Helm in an environment of its own, without the configuration of the user."""
     with tempfile.TemporaryDirectory() as home:
         environment = {"HOME": home, "PATH": "/usr/bin:/bin"}
-        command = (os.environ["HELM"], *arguments)
-        return subprocess.run(
-            command, env=environment, check=True, stdout=subprocess.PIPE, text=True
-        ).stdout
+        return output(os.environ["HELM"], *arguments, environment=environment)
 
 
 @contextmanager

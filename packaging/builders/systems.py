@@ -38,9 +38,9 @@ def say(message: str) -> None:
     sys.stderr.flush()
 
 
-def output(*argv: str | Path) -> str:
+def output(*argv: str | Path, environment: Mapping[str, str] | None = None) -> str:
     """Run a program and return its stdout. Raises `RuntimeError` with what it wrote: it failed."""
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(map(str, argv))}: {done.stdout}{done.stderr}")
     return done.stdout

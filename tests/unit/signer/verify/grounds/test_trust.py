@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from signer.errors import EndorsementCertificateMissing, EndorsementKeyNotRegistered
 from signer.kinds.endorsement_key import Registration, TrustBasis
 from signer.kinds.machine import RegisteredKey
 from signer.kinds.node import Node
@@ -163,3 +164,19 @@ def test_e2_a_registered_key_needs_no_platform() -> None:
     scenario.change_machine(registered_keys=(record_of(scenario.ek),))
     scenario.verify_answer()
     assert scenario.platforms.asked == []
+
+
+@pytest.mark.parametrize("trust", [TrustMode.REGISTERED, TrustMode.REGISTERED_AND_CERTIFIED])
+def test_e2_a_claim_is_no_record(trust: TrustMode) -> None:
+    """Who removes a record ends the trust in the key, also where its node has joined."""
+    scenario = scenario_of(trust)
+    scenario.put_claim()
+    with pytest.raises(EndorsementKeyNotRegistered):
+        scenario.verify_answer()
+
+
+def test_e2_a_certificate_that_is_missing_is_said_before_an_unsafe_first_claim() -> None:
+    scenario = scenario_of(TrustMode.CERTIFIED)
+    scenario.change_machine(node_ref=NODE)
+    with pytest.raises(EndorsementCertificateMissing):
+        scenario.verify_answer()
