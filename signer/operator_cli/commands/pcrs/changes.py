@@ -45,6 +45,14 @@ def require_whole(session: Session, groups: Sequence[Group]) -> str:
     return f"add --yes, and name {whole}, to confirm"
 
 
+def policy_in_the_way(name: str) -> Rejected:
+    """Return the error about an object that is no valid policy, and is in the way of a new one."""
+    return Rejected(
+        f"KubeletAttestationPolicy {name} must be valid, or must not exist",
+        hint="run the command `policy check` for its problems",
+    )
+
+
 def change_policy(  # noqa: PLR0913 - each by name
     session: Session,
     stored: StoredPolicy,
@@ -84,10 +92,7 @@ def _create(session: Session, stored: StoredPolicy, spec: Spec) -> None:
     """Create the policy. Raises `Rejected`."""
     body = _manifest(stored.body, spec, NO_ANNOTATIONS)
     if not session.api.create(POLICIES.collection_path(), body, accepted=MAY_EXIST).succeeded:
-        raise Rejected(
-            f"KubeletAttestationPolicy {stored.name} must be valid, or must not exist",
-            hint="run the command `policy check` for its problems",
-        )
+        raise policy_in_the_way(stored.name)
 
 
 def _patch(

@@ -8,6 +8,7 @@ from common.formats.strict_json import format_time
 from signer.operator_cli.commands.pcrs.changes import (
     change_policy,
     edited,
+    policy_in_the_way,
     require_later,
     require_whole,
 )
@@ -18,6 +19,7 @@ from signer.operator_cli.commands.pcrs.reviews import (
     StoredPolicy,
     choose_group,
     describe_nodes,
+    read_policies,
     read_reviews,
 )
 from signer.operator_cli.errors import EXIT_OK, InputInvalid, Rejected
@@ -107,10 +109,18 @@ def _find_node(reviews: Sequence[Review], word: str) -> tuple[Review, NodeBoot]:
 
 
 def _into(session: Session, reviews: Sequence[Review], choice: _Choice) -> Review:
-    """Return the policy that is changed; a new one, if none has the name of `--policy`."""
+    """Return the policy that is changed; a new one, if none has the name of `--policy`.
+
+    Raises `Rejected`: an invalid one has it, and its rules would be lost.
+    """
     name = session.arguments.policy or choice.source.stored.name
     found = [review for review in reviews if review.stored.name == name]
-    return found[0] if found else _new_policy(name, choice)
+    if found:
+        return found[0]
+    _, bodies = read_policies(session)
+    if name in bodies:
+        raise policy_in_the_way(name)
+    return _new_policy(name, choice)
 
 
 def _new_policy(name: str, choice: _Choice) -> Review:

@@ -390,6 +390,21 @@ def test_policy_of_other_clusters_gets_what_a_node_measured(
         pcrs_accept.run(scripted.session())
 
 
+@pytest.mark.parametrize("dry_run", ["none", "client"])
+def test_invalid_policy_is_not_taken_for_a_new_one(
+    monkeypatch: pytest.MonkeyPatch, dry_run: str
+) -> None:
+    """A new policy was printed, and who applied it lost the selector and the rules of the old."""
+    more = {"targets": [NAME], "policy": "far", "dry_run": dry_run}
+    shown = console(monkeypatch, read(nodes=[UPDATED]), OLD, **more)
+    rules = {"trust": "Certified"}
+    put(shown, "far", clusterSelector={"namespaces": ["team-b"]}, endorsementKey=rules)
+    with pytest.raises(Rejected, match="far must be valid, or must not exist") as refused:
+        pcrs_accept.run(shown.session())
+    assert refused.value.hint == "run the command `policy check` for its problems"
+    assert shown.complaint == shown.output == "", "nothing is asked or printed"
+
+
 def test_policy_with_a_pcr_that_the_node_did_not_quote_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
