@@ -97,7 +97,9 @@ def _policy(document: object, problems: list[str]) -> Policy:
     if root.value("kind") != POLICY_KIND:
         root.add_problem(f"must be {POLICY_KIND}", "kind")
     root.require("spec")
-    policy = _spec(root.section("metadata").text("name"), root.section("spec"))
+    # Labels and annotations are no rules: the API server reads them, as it does of every kind.
+    metadata = Section(root.value("metadata"), "metadata", problems)
+    policy = _spec(metadata.text("name"), root.section("spec"))
     root.reject_unknown_keys()
     return policy
 

@@ -424,10 +424,6 @@ BAD_DOCUMENTS: dict[str, tuple[object, str]] = {
     ),
     "spec is missing": (changed(lambda d: d.pop("spec")), "spec: is required"),
     "unknown key": (changed(lambda d: d.update(status={})), "status: unknown key"),
-    "unknown metadata": (
-        changed(lambda d: d["metadata"].update(labels={})),
-        "metadata.labels: unknown key",
-    ),
     "keys that are not strings": (
         changed(lambda d: d.update(spec={1: 2})),
         "spec: must have strings as keys",

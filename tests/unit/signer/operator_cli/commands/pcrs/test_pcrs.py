@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from signer.inventory.cluster_api.cluster import read_cluster
 from signer.kinds.attested_node import AttestedNodeObject, MeasuredValues, Refusal
 from signer.kinds.cluster import ClusterKey
 from signer.kinds.policy import POLICIES
+from signer.operator_cli.commands import policy_check
 from signer.operator_cli.commands.pcrs import pcrs_accept, pcrs_review, pcrs_withdraw
 from signer.operator_cli.errors import InputInvalid, Rejected
 from signer.operator_cli.management.snapshot import Snapshot
@@ -444,6 +446,21 @@ def test_changed_policy_is_printed_and_not_written(monkeypatch: pytest.MonkeyPat
         "spec": {"pcrs": {**stored(shown), "allowed": {"sha256": {"4": [OLD, NEW]}}}},
     }
     assert allowed(shown) == [OLD]
+
+
+def test_printed_policy_passes_its_check_in_ci(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`policy check FILE` refused labels and annotations as unknown keys."""
+    shown = console(monkeypatch, read(), OLD, targets=[NAME], dry_run="client")
+    body = shown.management.objects[POLICIES.object_path("p")]
+    body["metadata"] |= {"labels": {"team": "one"}, "annotations": {"example.com/owner": "one"}}
+    assert pcrs_accept.run(shown.session()) == 0
+    file = tmp_path / "policy.yaml"
+    file.write_text(shown.output, encoding="utf-8")
+    checked = Console(FakeCluster(), {"file": file, "offline": True, "output": "json"})
+    assert policy_check.run(checked.session()) == 0
+    assert [item["policy"] for item in json.loads(checked.output)["items"]] == ["p"]
 
 
 def test_pcr_into_which_nothing_was_measured_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
