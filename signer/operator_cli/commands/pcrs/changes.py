@@ -14,9 +14,7 @@ from signer.policy.changes.boot_review import Group
 from signer.policy.changes.edits import EditInvalid, ReviewedPolicy, Spec, describe_edit
 
 NO_ANNOTATIONS: Final[Mapping[str, str]] = MappingProxyType({})
-_OF_THE_SERVER: Final = frozenset({"uid", "generation", "creationTimestamp", "managedFields"})
-"""Metadata that is not printed. With the resourceVersion, `kubectl replace` refuses to undo another
-change."""
+_OF_KUBECTL: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def require_later(session: Session) -> None:
@@ -81,11 +79,15 @@ def change_policy(  # noqa: PLR0913 - each by name
 
 
 def _manifest(body: Body, spec: Spec, annotations: Mapping[str, str]) -> Mapping[str, Any]:
-    """Return a policy as an operator keeps it in a file."""
-    metadata = {k: v for k, v in body["metadata"].items() if k not in _OF_THE_SERVER}
-    if annotations:
-        metadata["annotations"] = {**metadata.get("annotations", {}), **annotations}
-    return POLICIES.manifest(metadata=metadata, spec=spec)
+    """Return a policy as an operator keeps it in Git.
+
+    With a resourceVersion, each apply after the first one would be a conflict.
+    """
+    of_object = body["metadata"]
+    kept = {**of_object.get("annotations", {}), **annotations}
+    kept.pop(_OF_KUBECTL, None)
+    metadata = {k: of_object[k] for k in ("name", "labels") if k in of_object}
+    return POLICIES.manifest(metadata=metadata | ({"annotations": kept} if kept else {}), spec=spec)
 
 
 def _create(session: Session, stored: StoredPolicy, spec: Spec) -> None:

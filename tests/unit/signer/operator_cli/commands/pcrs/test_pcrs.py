@@ -432,17 +432,30 @@ def test_node_without_a_value_to_accept_is_named(
 
 
 def test_changed_policy_is_printed_and_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It goes into a Git repository: labels and annotations stay, what the server wrote goes."""
+    """In Git, a resourceVersion would make each later apply a conflict.
+
+    Labels and annotations stay; what the server and kubectl wrote goes.
+    """
     shown = console(monkeypatch, read(), OLD, targets=[NAME], dry_run="client")
     body = shown.management.objects[POLICIES.object_path("p")]
-    body["metadata"] |= {"labels": {"team": "one"}, "managedFields": [{"manager": "kubectl"}]}
+    body["metadata"] |= {
+        "labels": {"team": "one"},
+        "annotations": {
+            "example.com/owner": "one",
+            "kubectl.kubernetes.io/last-applied-configuration": "{}",
+        },
+        "managedFields": [{"manager": "kubectl"}],
+    }
     assert pcrs_accept.run(shown.session()) == 0
     printed = yaml.safe_load(shown.output)
-    version = body["metadata"]["resourceVersion"]
     assert printed == {
         "apiVersion": "attestation.cluster.x-k8s.io/v1alpha1",
         "kind": "KubeletAttestationPolicy",
-        "metadata": {"name": "p", "labels": {"team": "one"}, "resourceVersion": version},
+        "metadata": {
+            "name": "p",
+            "labels": {"team": "one"},
+            "annotations": {"example.com/owner": "one"},
+        },
         "spec": {"pcrs": {**stored(shown), "allowed": {"sha256": {"4": [OLD, NEW]}}}},
     }
     assert allowed(shown) == [OLD]
