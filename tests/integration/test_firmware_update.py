@@ -101,7 +101,7 @@ def test_updated_nodes_are_accepted_as_one_group_and_the_old_value_is_withdrawn(
         _attack(fleet, machines, nodes[0])
         assert groups(operator, "NotAllowed") == [group]
         old, new = values("1.4"), values("1.5")
-        assert group["change"] == "PCR 0, firmware 1.4 to 1.5"
+        assert group["change"] == 'PCR 0, firmware "1.4" to "1.5"'
         assert group["values"] == [f"sha256:0 {new['0']}"]
         assert group["clusters"] == [cluster_of(fleet.first)]
         problems = operator.call("problems", "--cluster", cluster_of(fleet.first), "-o", "json")

@@ -33,9 +33,10 @@ _USES: Final = {
 }
 """What PCRs hold (TCG PC Client Platform Firmware Profile, section 3.3.4)."""
 _TEXTS: Final[Mapping[str, Callable[[MeasuredValues], str]]] = {
-    "firmware": lambda measured: measured.firmware,
+    "firmware": lambda measured: json.dumps(measured.firmware) if measured.firmware else "",
     "Secure Boot": lambda measured: {True: "on", False: "off", None: ""}[measured.secure_boot],
 }
+"""A node chooses the text of its firmware: quoted, it is no part of the question around it."""
 _DIGESTS: Final[Mapping[str, Callable[[MeasuredValues], Sequence[str]]]] = {
     "platform key": lambda measured: measured.platform_keys,
     "signature database": lambda measured: measured.signature_databases,

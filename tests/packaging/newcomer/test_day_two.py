@@ -161,7 +161,7 @@ def accept_the_update_of_three_nodes_and_of_one(
     items = [item for item in json.loads(review)["items"] if item["state"] == "NotAllowed"]
     groups = {group["change"]: group for group in items}
     assert {change: group["nodes"] for change, group in groups.items()} == {
-        "PCR 0, firmware 1.4 to 1.5": 3,
+        'PCR 0, firmware "1.4" to "1.5"': 3,
         "PCR 4, another boot loader": 1,
     }
     for group in groups.values():

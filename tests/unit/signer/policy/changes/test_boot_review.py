@@ -236,11 +236,16 @@ def test_last_value_of_a_list_is_not_unused() -> None:
     assert find_unused(both(), []) == [], "nothing is known without nodes"
 
 
+FORGED = '2.1". Nodes that quoted (9): prod/a'
+"""The words that follow in the question of `pcrs accept`."""
+
+
 @pytest.mark.parametrize(
     ("before", "after", "change"),
     [
-        ({"firmware": "1.4"}, {"firmware": "1.5"}, "PCR 0, firmware 1.4 to 1.5"),
-        ({}, {"firmware": "1.5"}, "PCR 0, firmware 1.5"),
+        ({"firmware": "1.4"}, {"firmware": "1.5"}, 'PCR 0, firmware "1.4" to "1.5"'),
+        ({}, {"firmware": "1.5"}, 'PCR 0, firmware "1.5"'),
+        ({}, {"firmware": FORGED}, r'PCR 0, firmware "2.1\". Nodes that quoted (9): prod/a"'),
         ({}, {}, "PCR 0 (firmware)"),
         (
             {"secure_boot": True, "boot_loaders": (OLD,)},
