@@ -39,7 +39,8 @@ MAX_MESSAGE: Final = 1024
 """Characters of the message of a refusal."""
 
 _Counter = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
-_Hex = Annotated[str, msgspec.Meta(max_length=128, pattern=r"^[0-9a-f]+\Z")]
+_Hex = Annotated[str, msgspec.Meta(pattern=r"^(?:[0-9a-f]{64}|[0-9a-f]{96}|[0-9a-f]{128})\Z")]
+"""A digest of a bank that a policy may select: SHA-256, SHA-384 or SHA-512."""
 _Digests = Annotated[tuple[_Hex, ...], msgspec.Meta(max_length=3), SET]
 _CredentialId = Annotated[str, msgspec.Meta(max_length=75, pattern=rf"^{CREDENTIAL_ID_PATTERN}\Z")]
 

@@ -40,9 +40,9 @@ NODE = attested_node(
         measured=MeasuredValues(
             pcrs={"sha256": {"4": "cd" * 32}},
             secure_boot=False,
-            platform_keys=("01",),
-            signature_databases=("02",),
-            boot_loaders=("03", "04"),
+            platform_keys=("01" * 32,),
+            signature_databases=("02" * 48,),
+            boot_loaders=("03" * 32, "04" * 64),
         ),
     ),
 )

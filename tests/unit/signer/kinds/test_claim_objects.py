@@ -95,6 +95,8 @@ TWO_LINES = "1.5. Nodes that quoted these values (99)\n"
         ({"boot": {"resetCount": 1, "restartCount": 1}}, "firmwareVersion.*boot"),
         # A tenant's version added lines to what `pcrs accept` shows before it asks.
         ({"measured": {"firmware": TWO_LINES}}, "measured.firmware"),
+        # `pcrs accept` ended with a traceback at the first claim with an odd number of digits.
+        ({"measured": {"pcrs": {"sha256": {"4": "a"}}}}, r"matching regex.*measured\.pcrs"),
     ],
     ids=str,
 )

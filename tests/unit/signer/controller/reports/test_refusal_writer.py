@@ -69,8 +69,8 @@ def test_refusal_is_written_into_the_claim_with_an_alarm(
 
 def test_other_values_of_the_node_are_another_refusal() -> None:
     claims = Claims()
-    first = DENIED.replace(measured=MeasuredValues(pcrs={"sha256": {"4": "01"}}))
-    second = DENIED.replace(measured=MeasuredValues(pcrs={"sha256": {"4": "02"}}))
+    first = DENIED.replace(measured=MeasuredValues(pcrs={"sha256": {"4": "01" * 32}}))
+    second = DENIED.replace(measured=MeasuredValues(pcrs={"sha256": {"4": "02" * 32}}))
     assert claims.refuse(first) == first
     claims.seconds += 11
     assert claims.refuse(first.replace(request="csr-2")) == first
