@@ -33,8 +33,8 @@ KEY_REQUESTS: Final = Resource(
 )
 MAX_OFFERED_KEYS: Final = 4
 """Keys of one Machine. Two are a conflict already; the first ones stay."""
-MAX_CERTIFIED_FOR: Final = 512
-"""Characters of the name of a machine, as of a provider ID."""
+MAX_NAME: Final = 512
+"""Characters of the name of a machine or a requester, as of a provider ID."""
 
 
 class OfferedCertificate(Record, frozen=True, kw_only=True):
@@ -49,7 +49,7 @@ class OfferedCertificate(Record, frozen=True, kw_only=True):
     """Model of the TPM."""
     firmware: Short = ""
     """Firmware version of the TPM, as its vendor encodes it."""
-    certified_for: Annotated[str, msgspec.Meta(max_length=MAX_CERTIFIED_FOR)] = ""
+    certified_for: Annotated[str, msgspec.Meta(max_length=MAX_NAME)] = ""
     """The machine that the certificate names, an instance of Google or a domain of libvirt."""
 
 
@@ -60,7 +60,7 @@ class OfferedKey(Record, frozen=True, kw_only=True):
     """SHA-256 of the SubjectPublicKeyInfo of the key, the name of its EndorsementKey."""
     node_name: Name
     """Node name that the request asks for."""
-    requester: Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
+    requester: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)]
     """User name of the requester in the workload cluster."""
     first_seen: Time
     """When the signer first saw the key in an offer for this Machine."""

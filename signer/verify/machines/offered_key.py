@@ -9,7 +9,7 @@ from typing import Final
 
 from common.errors import AttestationError
 from signer.kinds.csr import Csr
-from signer.kinds.key_request import MAX_CERTIFIED_FOR, OfferedCertificate, OfferedKey
+from signer.kinds.key_request import MAX_NAME, OfferedCertificate, OfferedKey
 from signer.kinds.machine import Machine
 from signer.verify.attestation.endorsement_key import EndorsementKey
 from signer.verify.context import VerificationContext
@@ -68,13 +68,13 @@ def describe_offered_key(
     return OfferedKey(
         sha256=key.name,
         node_name=offer.request.node_name,
-        requester=csr.username,
+        requester=csr.username[:MAX_NAME],
         first_seen=context.now,
         certificate=OfferedCertificate(
             status=verdict,
             manufacturer=identity.manufacturer,
             model=identity.model,
             firmware=identity.firmware,
-            certified_for=certified_for[:MAX_CERTIFIED_FOR],
+            certified_for=certified_for[:MAX_NAME],
         ),
     )

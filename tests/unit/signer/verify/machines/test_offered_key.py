@@ -4,7 +4,13 @@ from typing import Any
 
 import pytest
 
-from signer.kinds.key_request import OfferedCertificate, OfferedKey
+from signer.kinds.key_request import (
+    EndorsementKeyRequest,
+    OfferedCertificate,
+    OfferedKey,
+    encode_key_request,
+    read_key_request,
+)
 from signer.verify.attestation.endorsement_key import verify_endorsement_key
 from signer.verify.machines.offered_key import TRUSTED, describe_offered_key, may_offer_key
 from signer.verify.requests.parse import ParsedOffer, parse_request
@@ -94,6 +100,27 @@ def test_key_without_a_certificate_of_its_own_has_no_identity(
 ) -> None:
     key = describe(scenario_with(*certificates))
     assert key.certificate == OfferedCertificate(status=reason)
+
+
+def test_long_user_name_is_cut_to_what_the_crd_accepts() -> None:
+    """The API server refused the request of such a user, and no operator saw the key."""
+    scenario = Scenario()
+    scenario.username = "u" * 600
+    body = encode_key_request(
+        EndorsementKeyRequest(
+            name="machine-1",
+            namespace="team-a",
+            uid="",
+            resource_version="",
+            cluster_name="blue",
+            machine_uid="uid-1",
+            provider_id="test://1",
+            keys=(describe(scenario),),
+        )
+    )
+    body["metadata"] |= {"uid": "u", "resourceVersion": "1"}
+    [key] = read_key_request(body).keys
+    assert key.requester == "u" * 512
 
 
 def test_only_the_token_of_the_machine_may_offer_a_key() -> None:
