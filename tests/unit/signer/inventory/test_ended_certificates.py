@@ -88,9 +88,9 @@ def test_list_that_another_thread_writes_meanwhile_is_read_again() -> None:
     reader = EndedCertificatesClient(api)
     find = api.find
 
-    def find_before_a_write(wanted: str) -> Response | None:
+    def find_before_a_write(path: str) -> Response | None:
         api.find = find  # type: ignore[method-assign]
-        found = find(wanted)
+        found = find(path)
         reader.change(lambda _: {"node-1": BAN})
         return found
 
@@ -102,7 +102,11 @@ def test_list_that_another_thread_writes_meanwhile_is_read_again() -> None:
 def test_list_that_is_read_during_a_write_is_read_again() -> None:
     cluster = FakeCluster()
     reader = client(cluster)
-    cluster.intercept(lambda _: reader.entry("node-2"), "PATCH")
+
+    def read(_: Request) -> None:
+        reader.entry("node-2")
+
+    cluster.intercept(read, "PATCH")
     reader.change(lambda _: {"node-1": BAN})
     assert reader.entry("node-1") == BAN
 
