@@ -53,6 +53,9 @@ FULL_PROGRAM_SUFFIX: Final = "-full"
 ADMIN_KUBECONFIG: Final = "admin.conf"
 """kubeadm writes it to the directory of kubelet.conf, on control plane nodes only."""
 
+KEPT_SUFFIX: Final = ".attested"
+"""`leave` adds it to the name of the kubeconfig, until the kubelet has another."""
+
 _API_VERSION: Final = "client.authentication.k8s.io/v1"
 _COPIED_KEYS: Final = tuple(key for key in CLUSTER_KEYS if key != "config")
 _NAME: Final = "kubernetes"
@@ -91,6 +94,11 @@ def _join(plan: JoinPlan, *, may_replace: bool) -> Credential:
             credential = obtain_and_record(plan.call, store, deadline, Trigger.JOIN)
             write_kubeconfig(plan, may_replace=may_replace)
     return credential
+
+
+def kept_path(path: Path) -> Path:
+    """Return where `leave` keeps the kubeconfig `path` until the kubelet has another."""
+    return path.with_name(path.name + KEPT_SUFFIX)
 
 
 def launcher_path(program: str) -> Path:

@@ -7,19 +7,64 @@ from pathlib import Path
 import pytest
 import yaml
 
+from authenticator import wiring
 from authenticator.commands import kubelet_unit, leave
+from authenticator.config.exec_info import ExecInfo
+from authenticator.config.invocation import Invocation
+from authenticator.config.settings import resolve
 from authenticator.errors import (
+    BootstrapCredentialUnusable,
+    CertificateNotAccepted,
     KubeletNotBootstrapped,
     KubeletUnitUnchangeable,
+    Unauthorized,
 )
-from authenticator.model import Deadline
+from authenticator.model import Deadline, KeyPair, Server
+from common.errors import AttestationError
 from tests.builders import kubeconfigs
 from tests.fakes.clock import FakeClock
 
 OURS = yaml.safe_dump(
     kubeconfigs.kubeconfig({"exec": {"command": "/usr/bin/kubelet-authenticator-tpm"}}, {})
 )
-OF_THE_KUBELET = yaml.safe_dump(kubeconfigs.kubeconfig({"client-certificate": "/x.pem"}, {}))
+PAIR = {"client-certificate": "kubelet.pem", "client-key": "kubelet.pem"}
+OF_THE_KUBELET = yaml.safe_dump(kubeconfigs.kubeconfig(PAIR, {}))
+WRITES_KUBECONFIG = 'test "$1" != restart -o -e kubelet.conf || cp own.conf kubelet.conf'
+BOOTSTRAPS = f"{WRITES_KUBECONFIG}; cp own.pem kubelet.pem"
+SERVER = Server(url="https://a", ca="", tls_server_name=None, proxy=None)
+CALL = Invocation(
+    exec_info=ExecInfo(raw=b"", api_version="", server=SERVER, settings={}),
+    settings=resolve({"nodeName": "worker-1"}, {}, "x"),
+    arguments=(),
+)
+
+
+@dataclass(frozen=True)
+class Api:
+    """An API server that knows the certificate in own.pem as worker-1's."""
+
+    server: Server
+    pair: KeyPair
+    deadline: Deadline
+
+    def self_subject_review(self) -> str:
+        if (self.server, self.pair.certificate) != (SERVER, b"own"):
+            raise Unauthorized("401")
+        return "system:node:worker-1"
+
+    def server_time(self) -> None:
+        pass
+
+
+@dataclass
+class SlowKubelet(FakeClock):
+    """The kubelet gets its certificate while leave sleeps."""
+
+    root: Path = Path()
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        (self.root / "kubelet.pem").write_bytes(b"own")
 
 
 @dataclass(frozen=True)
@@ -51,9 +96,9 @@ class Machine:
         path.write_text(f'#!/bin/sh\ncd {self.root}\necho "$*" >>calls\n{script}\n')
         path.chmod(0o755)
 
-    def leave(self) -> None:
-        clock = FakeClock()
-        leave.leave(self.kubelet_conf, self.kept, clock, Deadline(clock, 60))
+    def leave(self, clock: FakeClock | None = None) -> None:
+        clock = clock or FakeClock()
+        leave.leave(self.kubelet_conf, CALL, clock, Deadline(clock, 60))
 
 
 @pytest.fixture
@@ -61,7 +106,9 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     machine = Machine(tmp_path)
     machine.kubelet_conf.write_text(OURS, encoding="utf-8")
     (tmp_path / "own.conf").write_text(OF_THE_KUBELET, encoding="utf-8")
-    machine.let_systemctl('test "$1" != restart || cp own.conf kubelet.conf')
+    (tmp_path / "own.pem").write_bytes(b"own")
+    machine.let_systemctl(BOOTSTRAPS)
+    monkeypatch.setattr(wiring, "connect", Api)
     monkeypatch.setattr(kubelet_unit, "HIDING_LINK", machine.link)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     return machine
@@ -81,10 +128,42 @@ def test_kubelet_gets_a_certificate_of_its_own(machine: Machine) -> None:
     assert kubelet_unit.is_hidden(machine.link), "an upgrade of the package brings its file back"
 
 
-def test_kubelet_without_a_certificate_gets_its_attested_one_back(machine: Machine) -> None:
-    machine.let_systemctl("")
-    with pytest.raises(KubeletNotBootstrapped, match="uses its attested certificate again"):
+def test_certificate_is_awaited_that_comes_after_the_kubeconfig(machine: Machine) -> None:
+    """The kubelet writes its kubeconfig before it requests the certificate that this names."""
+    machine.let_systemctl(WRITES_KUBECONFIG)
+    clock = SlowKubelet(root=machine.root)
+    machine.leave(clock)
+    assert clock.slept == [leave.POLL_SECONDS]
+    assert not machine.kept.exists()
+
+
+NO_CERTIFICATE: dict[str, tuple[str, type[AttestationError], str]] = {
+    "no kubeconfig": ("", BootstrapCredentialUnusable, "kubelet.conf: No such file"),
+    "a kubeconfig that names no file": (
+        WRITES_KUBECONFIG,
+        BootstrapCredentialUnusable,
+        "kubelet.pem: No such file",
+    ),
+    "a certificate from before": (
+        f"echo stale >own.pem; {BOOTSTRAPS}",
+        CertificateNotAccepted,
+        "the API server refuses the new certificate",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NO_CERTIFICATE)
+def test_kubelet_without_a_certificate_gets_its_attested_one_back(
+    machine: Machine, case: str
+) -> None:
+    script, cause, message = NO_CERTIFICATE[case]
+    machine.let_systemctl(script)
+    with pytest.raises(
+        KubeletNotBootstrapped, match="uses its attested certificate again"
+    ) as caught:
         machine.leave()
+    assert isinstance(caught.value.__cause__, cause)
+    assert message in str(caught.value.__cause__)
     require_as_before(machine)
 
 
