@@ -72,16 +72,22 @@ class JoinPlan:
 
 
 def run(context: CommandContext) -> int:
-    """Join, unless the kubeconfig runs this program already. Raises leaves of the error tree."""
+    """Join, unless the kubeconfig runs this program already. Raises leaves of the error tree.
+
+    A leave that was interrupted ends with that; it may have left a kubeconfig of the kubelet.
+    """
     arguments = context.arguments
+    kept = kept_path(arguments.kubeconfig)
+    arguments = replace(arguments, replace=arguments.replace or kept.exists())
     with watchdog(Deadline(SystemClock(), RESOLVE_SECONDS)):
         plan = plan_join(arguments, launcher_path(context.program), os.uname().nodename)
+    if plan is not None:
+        context.print_certificate(_join(plan, may_replace=arguments.replace))
     kubelet_unit.show_drop_in(kubelet_unit.HIDING_LINK)  # `leave` has hidden it
+    kept.unlink(missing_ok=True)
     if plan is None:
         context.out.write(f"{arguments.kubeconfig} runs {PROGRAM} already\n")
         join_copied.rejoin_if_copied(arguments.kubeconfig)
-        return 0
-    context.print_certificate(_join(plan, may_replace=arguments.replace))
     return 0
 
 

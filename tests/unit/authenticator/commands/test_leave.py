@@ -15,6 +15,7 @@ from authenticator.config.settings import resolve
 from authenticator.errors import (
     BootstrapCredentialUnusable,
     CertificateNotAccepted,
+    KubeconfigNotOurs,
     KubeletNotBootstrapped,
     KubeletUnitUnchangeable,
     Unauthorized,
@@ -29,7 +30,7 @@ OURS = yaml.safe_dump(
 )
 PAIR = {"client-certificate": "kubelet.pem", "client-key": "kubelet.pem"}
 OF_THE_KUBELET = yaml.safe_dump(kubeconfigs.kubeconfig(PAIR, {}))
-WRITES_KUBECONFIG = 'test "$1" != restart -o -e kubelet.conf || cp own.conf kubelet.conf'
+WRITES_KUBECONFIG = 'test "$1" != restart -o -s kubelet.conf || cp own.conf kubelet.conf'
 BOOTSTRAPS = f"{WRITES_KUBECONFIG}; cp own.pem kubelet.pem"
 SERVER = Server(url="https://a", ca="", tls_server_name=None, proxy=None)
 CALL = Invocation(
@@ -95,6 +96,13 @@ class Machine:
         path = self.root / "systemctl"
         path.write_text(f'#!/bin/sh\ncd {self.root}\necho "$*" >>calls\n{script}\n')
         path.chmod(0o755)
+
+    def interrupt(self, own: str | None) -> None:
+        """Let a leave end with the machine, when the kubelet has written its `own` kubeconfig."""
+        self.kubelet_conf.rename(self.kept)
+        kubelet_unit.hide_drop_in(self.link)
+        if own is not None:
+            self.kubelet_conf.write_text(own, encoding="utf-8")
 
     def leave(self, clock: FakeClock | None = None) -> None:
         clock = clock or FakeClock()
@@ -184,11 +192,26 @@ def test_systemctl_that_fails_is_named(machine: Machine) -> None:
     require_as_before(machine)
 
 
-def test_leave_continues_after_a_power_cut(machine: Machine) -> None:
-    machine.kubelet_conf.rename(machine.kept)
+@pytest.mark.parametrize("own", [None, OF_THE_KUBELET, ""])
+def test_leave_continues_after_a_power_cut(machine: Machine, own: str | None) -> None:
+    """Before or after the kubelet has written its kubeconfig, or while it does."""
+    machine.interrupt(own)
+    assert leave.attested_kubeconfig(machine.kubelet_conf) == machine.kept
+    (machine.root / "own.pem").write_bytes(b"stale")
+    with pytest.raises(KubeletNotBootstrapped):
+        machine.leave()
+    require_as_before(machine)
+    machine.interrupt(own)
+    (machine.root / "own.pem").write_bytes(b"own")
     machine.leave()
-    assert machine.kubelet_conf.read_text(encoding="utf-8") == OF_THE_KUBELET
+    assert machine.kubelet_conf.read_text(encoding="utf-8") == (own or OF_THE_KUBELET)
     assert not machine.kept.exists()
+
+
+def test_node_that_has_left_has_nothing_to_leave(machine: Machine) -> None:
+    machine.leave()
+    with pytest.raises(KubeconfigNotOurs, match=r"kubelet\.conf does not run this program: there"):
+        leave.attested_kubeconfig(machine.kubelet_conf)
 
 
 def test_drop_in_is_shown_again_and_another_file_of_its_name_is_kept(machine: Machine) -> None:
