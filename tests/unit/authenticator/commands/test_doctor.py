@@ -378,11 +378,13 @@ def test_overdue_renewal_is_a_problem_whatever_the_records_say(node: HealthyNode
 
 
 def run_kubelet(node: HealthyNode, *, started: float, pid_namespace: str = "host") -> None:
-    """Let process 42 be a kubelet that started at this boot time."""
+    """Let process 42 be a kubelet that started at this boot time, and 43 one of a pod."""
     fields = ["0"] * 50
     fields[19] = str(round(started * os.sysconf("SC_CLK_TCK")))
     node.write("proc/42/stat", f"42 (kubelet) {' '.join(fields)}")
-    for process, namespace in (("42", pid_namespace), ("self", "host")):
+    node.write("proc/43/stat", "")
+    (node.root / "proc/43/stat").write_bytes(b"43 (\xff\xfe) " + " ".join(fields).encode())
+    for process, namespace in (("42", pid_namespace), ("43", "pod"), ("self", "host")):
         path = node.root / "proc" / process / "ns/pid"
         path.parent.mkdir(parents=True)
         path.symlink_to(namespace)
