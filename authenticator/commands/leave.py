@@ -38,6 +38,7 @@ from common.errors import AttestationError
 
 KUBELET_CONFIG: Final = Path("/var/lib/kubelet/config.yaml")
 POLL_SECONDS: Final = 0.5
+ENDING_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run(context: CommandContext) -> int:
@@ -119,8 +120,11 @@ def leave(path: Path, call: Invocation, clock: Clock, deadline: Deadline) -> Non
             kubelet_unit.restart_kubelet()
             _await_certificate(path, call, clock, deadline)
         except BaseException:
-            _rename(kept, path)
+            for number in ENDING_SIGNALS:
+                signal.signal(number, signal.SIG_IGN)
+            # First, because with it hidden the kubelet would overwrite this program's kubeconfig.
             kubelet_unit.show_drop_in(kubelet_unit.HIDING_LINK)
+            _rename(kept, path)
             kubelet_unit.restart_kubelet()
             raise
         kept.unlink(missing_ok=True)
@@ -163,8 +167,7 @@ def _ended_by_signals() -> Iterator[None]:
     def stop(*_: object) -> NoReturn:
         raise SystemExit(EXIT_RETRY)
 
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, stop) for number in signals}
+    before = {number: signal.signal(number, stop) for number in ENDING_SIGNALS}
     try:
         yield
     finally:

@@ -3,6 +3,7 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import yaml
@@ -24,6 +25,7 @@ from authenticator.model import Deadline, KeyPair, Server
 from common.errors import AttestationError
 from tests.builders import kubeconfigs
 from tests.fakes.clock import FakeClock
+from tests.fakes.node import SimulatedCrash
 
 OURS = yaml.safe_dump(
     kubeconfigs.kubeconfig({"exec": {"command": "/usr/bin/kubelet-authenticator-tpm"}}, {})
@@ -175,14 +177,29 @@ def test_kubelet_without_a_certificate_gets_its_attested_one_back(
     require_as_before(machine)
 
 
-def test_signal_puts_everything_back(machine: Machine) -> None:
-    """As of a connection that ends while leave waits."""
-    machine.let_systemctl(
-        'test "$1" != restart -o -e hung-up || { touch hung-up; kill -HUP $PPID; }'
-    )
+def test_signals_put_everything_back(machine: Machine) -> None:
+    """As of a connection that ends while leave waits, and again while it puts things back."""
+    machine.let_systemctl("test $(wc -l <calls) = 1 || kill -HUP $PPID")
     with pytest.raises(SystemExit):
         machine.leave()
     require_as_before(machine)
+
+
+def test_kubeconfig_of_this_program_never_stands_beside_a_hidden_drop_in(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kubelet would overwrite it, also after a power cut while everything is put back."""
+
+    def stop(_: Path) -> NoReturn:
+        raise SimulatedCrash
+
+    machine.let_systemctl("")
+    monkeypatch.setattr(kubelet_unit, "show_drop_in", stop)
+    with pytest.raises(SimulatedCrash):
+        machine.leave()
+    assert kubelet_unit.is_hidden(machine.link)
+    assert not machine.kubelet_conf.exists()
+    assert leave.attested_kubeconfig(machine.kubelet_conf) == machine.kept
 
 
 def test_systemctl_that_fails_is_named(machine: Machine) -> None:
