@@ -1,6 +1,7 @@
 """leave: the kubelet gets its own certificate, or everything is as before."""
 
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -232,9 +233,17 @@ def test_node_that_has_left_has_nothing_to_leave(machine: Machine) -> None:
 
 
 def test_drop_in_is_shown_again_and_another_file_of_its_name_is_kept(machine: Machine) -> None:
-    kubelet_unit.hide_drop_in(machine.link)
+    before = os.umask(0o077)
+    try:
+        kubelet_unit.hide_drop_in(machine.link)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(machine.link.parent.stat().st_mode) == 0o755
     kubelet_unit.show_drop_in(machine.link)
     assert machine.calls == ["daemon-reload"] * 2
     machine.link.write_text("[Service]\n", encoding="utf-8")
     kubelet_unit.show_drop_in(machine.link)
+    assert machine.link.read_text(encoding="utf-8") == "[Service]\n"
+    with pytest.raises(KubeletUnitUnchangeable, match=r"\.conf is yours: move it away first"):
+        kubelet_unit.hide_drop_in(machine.link)
     assert machine.link.read_text(encoding="utf-8") == "[Service]\n"
