@@ -84,7 +84,8 @@ def run(context: CommandContext) -> int:
     if plan is not None:
         context.print_certificate(_join(plan, may_replace=arguments.replace))
     kubelet_unit.show_drop_in(kubelet_unit.HIDING_LINK)  # `leave` has hidden it
-    kept.unlink(missing_ok=True)
+    if kept.exists():  # the file system may be read-only
+        kept.unlink(missing_ok=True)
     if plan is None:
         context.out.write(f"{arguments.kubeconfig} runs {PROGRAM} already\n")
         join_copied.rejoin_if_copied(arguments.kubeconfig)
