@@ -397,6 +397,7 @@ class ControllerParts:
         for cluster in clusters_of_changed_key(before, after):
             workload = self.clusters.get(cluster)
             if workload is not None:
+                workload.ended.note_change()
                 workload.maintenance_due.set()
 
 

@@ -28,10 +28,11 @@ _MAX_EXPRESSION: Final = 95_000
 """Characters of one expression. An API server evaluates 100,000; entries may become longer."""
 _MAX_ATTEMPTS: Final = 5
 _EMPTY_FOR: Final = 10.0
-"""Seconds for which a list that did not exist counts as empty.
+"""Seconds for which a list that did not exist counts as empty, unless something that it follows
+from changes.
 
-The claims say themselves whom they end. Only after the management cluster was restored does an
-entry say more, and a restore takes longer.
+The claims say themselves whom they end. An entry says more only if the management cluster forgot
+something, as after a restore.
 """
 _VARIABLE: Final = "ended"
 _ENTRY: Final = re.compile("'([a-z0-9.-]{1,253})': '([^']{1,100})'")
@@ -103,7 +104,13 @@ class EndedCertificatesClient:
     def __init__(self, api: ApiClient, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._api = api
         self._monotonic = monotonic
-        self._empty_until = 0.0
+        self._changes = 0
+        self._empty = (0, 0.0)
+        """After how many changes the list did not exist, and until when that counts."""
+
+    def note_change(self) -> None:
+        """Read the list again, because it or what it follows from changes."""
+        self._changes += 1
 
     def read(self) -> EndedCertificates:
         """Read the list. Raises `ApiServerUnavailable`, `EndedCertificatesNotListed`."""
@@ -117,7 +124,8 @@ class EndedCertificatesClient:
 
         Most clusters have no list, so this costs most certificates no request.
         """
-        if self._monotonic() < self._empty_until:
+        changes, empty_until = self._empty
+        if changes == self._changes and self._monotonic() < empty_until:
             return None
         try:
             found = (part.entries.get(node_name) for part in self._parts())
@@ -169,17 +177,16 @@ class EndedCertificatesClient:
             raise _lasting(error) from error
 
     def _parts(self) -> Iterator[_Part]:
-        asked_at = self._monotonic()
+        changes, asked_at = self._changes, self._monotonic()
         for name in POLICY_NAMES:
             response = self._api.find(ADMISSION_POLICIES.object_path(name))
             if response is None:
                 if name == POLICY_NAMES[0]:
-                    self._empty_until = asked_at + _EMPTY_FOR
+                    self._empty = (changes, asked_at + _EMPTY_FOR)
                 return
             yield response.read(_read_part)
 
     def _write_part(self, number: int, before: _Part, entries: Mapping[str, EndedEntry]) -> bool:
-        self._empty_until = 0.0
         name = POLICY_NAMES[number]
         version = before.resource_version
         metadata = {"name": name} | ({"resourceVersion": version} if version else {})
@@ -188,7 +195,10 @@ class EndedCertificatesClient:
         binding = ADMISSION_POLICY_BINDINGS.manifest(metadata={"name": name}, spec=spec)
         for resource, body in ((ADMISSION_POLICIES, policy), (ADMISSION_POLICY_BINDINGS, binding)):
             path = resource.object_path(name)
-            response = self._api.apply(path, body, manager=_MANAGER, accepted=_APPLIED)
+            try:
+                response = self._api.apply(path, body, manager=_MANAGER, accepted=_APPLIED)
+            finally:
+                self.note_change()
             if not response.succeeded:
                 return False
         return True

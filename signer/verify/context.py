@@ -41,7 +41,8 @@ class VerificationContext:
         try:
             result = check(*args, **kwargs)
         except (AttestationError, UnprovedError) as error:
-            self.refusals.note(error)
+            if not self.refusals.keeps(error):
+                raise
             return None
         return self.trace(step, result)
 

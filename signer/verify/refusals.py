@@ -31,8 +31,8 @@ class Refusals:
         """Whether a check has refused the request: no further check may call out."""
         return bool(self._found)
 
-    def note(self, error: AttestationError | UnprovedError) -> None:
-        """Keep a refusal, or raise it.
+    def keeps(self, error: AttestationError | UnprovedError) -> bool:
+        """Keep a refusal; return whether the checks go on, or else the caller raises it.
 
         After a refusal, what cannot be decided is no reason, and changes no verdict.
         """
@@ -40,15 +40,23 @@ class Refusals:
             known = {(found.reason, found.message) for found in self._found}
             if (error.reason, error.message) not in known:
                 self._found.append(error)
-        elif not self._found:
-            raise error
+            return True
+        return bool(self._found)
 
     def raise_first(self) -> None:
-        """Raise the first refusal, which has the others as `further`, if there is one."""
+        """Raise the first refusal, which has the others as `further`, if there is one.
+
+        No local name and no list keeps the error, whose frames have the request with its event log:
+        so it goes with its last reference, and does not wait for the garbage collector.
+        """
         if self._found:
             first, *further = self._found
             first.further = tuple(further)
-            raise first
+            self._found = []
+            try:
+                raise first
+            finally:
+                del first, further
 
 
 AT_ONCE: Final = Refusals(goes_on=False)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from signer.controller.observability.metrics import collect_unreadable
 from signer.controller.policies.object_reader import PolicyState
 from signer.controller.reports.cluster_state import ClusterReport
 from signer.controller.reports.policy_status import build_status
@@ -72,3 +73,14 @@ def test_the_good_case_is_served() -> None:
     assert state.of_cluster(CLUSTER)["state"] == "Served"
     [finding] = check_served(CLUSTER, state)
     assert finding.result is FindingResult.OK
+
+
+def test_many_unreadable_objects_of_one_tenant_hide_no_others() -> None:
+    """One tenant had 100 samples of the metric, so no alert named the other objects."""
+    mine = {("tenant", f"tenant/c{number}", "Nodes"): 2 for number in range(120)}
+    others = {("", "", "EndorsementKeys"): 1, ("victim", "", "AttestedNodes"): 1}
+    [metric] = collect_unreadable(lambda: mine | others)
+    shown = [tuple(sample.labels.values()) for sample in metric.samples]
+    assert shown[0] == ("", "", "EndorsementKeys")
+    assert ("victim", "", "AttestedNodes") in shown
+    assert len(shown) == 100

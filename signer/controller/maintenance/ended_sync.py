@@ -133,15 +133,18 @@ def clusters_of_changed_key(
     So the list shows within seconds that a ban or a release began or ended. A claim of the holder
     needs no change of the list here: the reconciler lists what it issues.
     """
-    if after is None or _said(after) == (_UNSAID if before is None else _said(before)):
+    key = before if after is None else after
+    if key is None or _said(before) == _said(after):
         return frozenset()
-    held = {after.held_by.cluster} if after.held_by is not None else set()
-    banned = after.banned_node
+    held = {key.held_by.cluster} if key.held_by is not None else set()
+    banned = key.banned_node
     return frozenset(held | ({banned.cluster} if banned is not None else set()))
 
 
-def _said(key: EndorsementKeyObject) -> tuple[object, ...]:
+def _said(key: EndorsementKeyObject | None) -> tuple[object, ...]:
     """Return what operators say of a key that ends certificates."""
+    if key is None:
+        return _UNSAID
     return key.banned, key.released_from, key.ban_lifted, key.term
 
 

@@ -119,7 +119,7 @@ def build_registry(  # noqa: PLR0913 - the sources of all metrics
         partial(collect_nodes, nodes),
         partial(_lost_lines, lost_lines),
         partial(_waits, waits),
-        partial(_unreadable, unreadable),
+        partial(collect_unreadable, unreadable),
         partial(_failing_kinds, failing_kinds),
     ):
         registry.register(_Collected(collect))
@@ -285,14 +285,18 @@ def _replica(
     )
 
 
-def _unreadable(counts: Callable[[], Mapping[tuple[str, str, str], int]]) -> Iterator[Metric]:
-    """Yield how many objects cannot be read, where they are most."""
+def collect_unreadable(
+    counts: Callable[[], Mapping[tuple[str, str, str], int]],
+) -> Iterator[Metric]:
+    """Yield how many objects cannot be read; first those of no namespace, which concern all."""
     objects = GaugeMetricFamily(
         f"{_PREFIX}_unreadable_objects",
         "Objects of a namespace, or of a Cluster's workload cluster, that cannot be read.",
         labels=("namespace", "cluster", "objects"),
     )
-    for labels, count in nlargest(_MAX_TENANTS, counts().items(), key=lambda pair: pair[1]):
+    largest = sorted(counts().items(), key=lambda pair: (pair[0][0] != "", -pair[1]))
+    in_turns = in_turn(largest, lambda pair: pair[0][0] or pair[0][2])
+    for labels, count in in_turns[:_MAX_TENANTS]:
         objects.add_metric(labels, count)
     yield objects
 

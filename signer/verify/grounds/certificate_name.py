@@ -5,6 +5,7 @@ Source: docs/decisions/0053-certificates-that-name-the-machine.md and 0085.
 
 from signer.errors import EndorsementCertificateUnnamed
 from signer.kinds.endorsement_key import TrustBasis
+from signer.policy.policy import TrustMode
 from signer.verify.context import VerificationContext
 from signer.verify.grounds.ground import Ground, PresentedKeys, endorsement_key_ground
 from signer.verify.machines.machine import VerifiedMachine
@@ -16,7 +17,7 @@ def find(
 ) -> Ground | None:
     """Return the ground if a valid certificate names the Machine.
 
-    Counts if the policy lists `certificateNames`.
+    Counts if the policy lists `certificateNames`, with the trust `Certified`.
 
     Raises:
         EndorsementCertificateUnnamed: the policy accepts only certificates that name the Machine.
@@ -24,6 +25,8 @@ def find(
 
     """
     rules = context.policy.endorsement_key.certificate_names
+    if context.policy.endorsement_key.trust is not TrustMode.CERTIFIED:
+        return None
     if not rules.gce_projects | rules.domain_uuid_schemes:
         return None
     if verify_machine_name(keys.certificate, machine.machine.provider_id, rules):

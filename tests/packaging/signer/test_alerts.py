@@ -58,7 +58,16 @@ LIST: Final = {"policy": "vendors", "source": "/etc/vendor.crl"}
 ACTION_NEEDED: Final = {"cluster": CLUSTER, "reason": "OperatorActionRequired"}
 ACTION: Final = verdicts("waiting", "OperatorActionRequired")
 UNREADABLE: Final = sample("kind_failing_seconds", objects="Machines")
-ODD: Final = sample("unreadable_objects", namespace="team-a", cluster="", objects="machines")
+ODD: Final = sample("unreadable_objects", namespace="team-a", cluster="", objects="Machines")
+ODD_RECORD: Final = sample(
+    "unreadable_objects", namespace="", cluster="", objects="EndorsementKeys"
+)
+ODD_REQUEST: Final = sample(
+    "unreadable_objects",
+    namespace="team-a",
+    cluster="team-a/c",
+    objects="CertificateSigningRequests",
+)
 REFUSED: Final = sample("cache_refused_objects_total", namespace="team-a")
 PENDING: Final = sample("pending_requests", **OWNED)
 KUBECONFIG: Final = sample("kubeconfig_not_after_seconds", **OWNED)
@@ -146,7 +155,10 @@ FIRING: Final = {
         "KindUnreadable", {UNREADABLE: "0 60x1 120 180"}, "5m", {"objects": "Machines"}
     ),
     "an object that cannot be read for 5 minutes": Case(
-        "ObjectUnreadable", {ODD: "1x10"}, "6m", {"namespace": "team-a", "objects": "machines"}
+        "ObjectUnreadable", {ODD: "1x10"}, "6m", {"namespace": "team-a", "objects": "Machines"}
+    ),
+    "a record that cannot be read for a minute": Case(
+        "RecordUnreadable", {ODD_RECORD: "1x3"}, "2m", {"objects": "EndorsementKeys"}
     ),
     "kubeconfig with 29 days left": Case(
         "KubeconfigExpires", {KUBECONFIG: f"{29 * DAY}x70"}, "61m", OWNED
@@ -218,6 +230,10 @@ SILENT: Final = {
     ),
     "fast again": Case("ClusterSlow", {SLOW: "3.3x9 stale"}, "16m"),
     "a kind that failed for a minute": Case("KindUnreadable", {UNREADABLE: "0 60 0x5"}, "5m"),
+    "what others have cannot be read": Case("RecordUnreadable", {ODD: "1x10"}, "6m"),
+    "nothing depends on a request that cannot be read": Case(
+        "ObjectUnreadable", {ODD_REQUEST: "1x10", ODD_RECORD: "1x10"}, "6m"
+    ),
     "an object that was corrected": Case("ObjectUnreadable", {ODD: "1x4 0x6"}, "8m"),
     "kubeconfig with 31 days left": Case(
         "KubeconfigExpires", {KUBECONFIG: f"{31 * DAY}x70"}, "61m"

@@ -12,6 +12,7 @@ from threading import Event
 import pytest
 
 from common.errors import ApiServerUnavailable
+from signer.claims.ended_entry import EndedEntry
 from signer.clusters.connection_problem import CONNECTING
 from signer.clusters.workload_cluster import WorkloadCluster
 from signer.clusters.workload_clusters import WorkloadClusters
@@ -24,13 +25,21 @@ from signer.controller.steps import Steps
 from signer.controller.threads import MAX_SILENCE_SECONDS
 from signer.controller.wiring import ControllerParts
 from signer.errors import AuthorityShared, EndedCertificatesNotListed
+from signer.inventory.ended_certificates import EndedCertificatesClient
 from signer.kinds.cluster import ClusterKey
+from signer.kinds.endorsement_key import Ban
 from signer.kinds.node import Node
 from signer.kube.watches import cache
 from signer.logs import LogWriter
 from signer.policy.policy import NodeLabels, Policy
+from tests.builders.endorsement_keys import endorsement_key, key_holder
 from tests.builders.kube_objects import HOME
+from tests.builders.scenario import NOW
 from tests.builders.workload import config_with, unconnected_workload
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.cluster_clients import FakeClient
+
+BANNED = EndedEntry(key="ab" * 16, term=1, is_ban=True, since=NOW, until=NOW + timedelta(days=9999))
 
 
 @pytest.fixture
@@ -165,6 +174,28 @@ def test_ban_needs_no_list_of_the_workload_cluster(
     getattr(workload, unreadable).note_failure()
     rounds.maintain(workload, full=True)
     assert synced == [workload]
+
+
+def test_ban_that_disappears_lets_the_list_of_ended_certificates_be_read_again(
+    workload: WorkloadCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a word of a lift: the list has the ban, and may have counted as empty."""
+    cluster = FakeCluster()
+    monkeypatch.setattr(workload, "ended", EndedCertificatesClient(FakeClient(cluster)))
+    parts = make_components(workload)
+    parts.management.keys.replace({})
+    monkeypatch.setattr(parts.clusters, "get", {workload.key: workload}.get)
+    assert workload.ended.entry("node-1") is None
+    EndedCertificatesClient(FakeClient(cluster)).change(lambda _: {"node-1": BANNED})
+    assert workload.ended.entry("node-1") is None
+    key = endorsement_key("aa" * 32, held_by=key_holder(workload.key))
+    parts.management.keys.upsert(key.name, key.replace(banned=Ban(reason="stolen")))
+    assert workload.ended.entry("node-1") == BANNED
+    EndedCertificatesClient(FakeClient(cluster)).change(lambda _: {"node-1": None})
+    assert workload.ended.entry("node-1") is None
+    EndedCertificatesClient(FakeClient(cluster)).change(lambda _: {"node-1": BANNED})
+    parts.management.keys.upsert(key.name, key)
+    assert workload.ended.entry("node-1") == BANNED
 
 
 @pytest.mark.parametrize("trusted", [True, False])

@@ -8,7 +8,7 @@ from signer.claims.ended_entry import EndedEntry
 from signer.errors import ClaimConflict, EndedCertificatesNotListed
 from signer.inventory.ended_certificates import POLICY_NAMES, EndedCertificatesClient
 from signer.kinds.resources import ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS
-from signer.kube.transport.client import Request
+from signer.kube.transport.client import Request, Response
 from tests.builders.scenario import NOW
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.cluster_clients import FakeClient
@@ -77,6 +77,36 @@ def test_list_that_did_not_exist_is_read_again_after_ten_seconds() -> None:
 def test_list_that_the_client_wrote_is_read_at_once() -> None:
     reader = client(FakeCluster())
     assert reader.entry("node-1") is None
+    reader.change(lambda _: {"node-1": BAN})
+    assert reader.entry("node-1") == BAN
+
+
+def test_list_that_another_thread_writes_meanwhile_is_read_again() -> None:
+    """The read was answered before the write, and its answer arrives after it."""
+    cluster = FakeCluster()
+    api = FakeClient(cluster)
+    reader = EndedCertificatesClient(api)
+    find = api.find
+
+    def find_before_a_write(path: str) -> Response | None:
+        api.find = find  # type: ignore[method-assign]
+        found = find(path)
+        reader.change(lambda _: {"node-1": BAN})
+        return found
+
+    api.find = find_before_a_write  # type: ignore[method-assign]
+    assert reader.entry("node-1") is None
+    assert reader.entry("node-1") == BAN
+
+
+def test_list_that_is_read_during_a_write_is_read_again() -> None:
+    cluster = FakeCluster()
+    reader = client(cluster)
+
+    def read(_: Request) -> None:
+        reader.entry("node-2")
+
+    cluster.intercept(read, "PATCH")
     reader.change(lambda _: {"node-1": BAN})
     assert reader.entry("node-1") == BAN
 

@@ -221,6 +221,7 @@ CHANGED: dict[str, tuple[EndorsementKeyObject | None, EndorsementKeyObject | Non
     "renewal": (KEY, KEY.replace(creation_timestamp=NOW), set()),
     "first claim": (None, KEY, set()),
     "deletion": (KEY, None, set()),
+    "deletion of a banned key": (KEY.replace(banned=BAN), None, {HOME}),
 }
 
 
