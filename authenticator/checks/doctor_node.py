@@ -1,5 +1,6 @@
 """Checks of `doctor`: this program's own settings, state, TPM, credentials and API server."""
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,14 +11,16 @@ from authenticator.checks import kubelet_process
 from authenticator.checks.doctor_check import CheckFailed, CheckSkipped, DoctorContext
 from authenticator.config import bootstrap_credential, pcr_signatures
 from authenticator.enroll.serving import serving_directory
-from authenticator.errors import BootstrapCredentialUnusable
+from authenticator.errors import BootstrapCredentialUnusable, PcrBankNotAllocated
 from authenticator.model import EXCHANGE_TTL_SECONDS, ApiCredential, CsrApi, Deadline
 from authenticator.state.credential import Freshness, freshness, overdue_seconds, rfc3339
 from authenticator.state.directory import StateDirectory
 from authenticator.state.run_record import DONE, STARTED
 from authenticator.state.store import FileStore
+from authenticator.tpm.device import Tpm
 from common.challenge import decode_challenge
 from common.errors import AttestationError
+from common.tpm.constants import BANKS
 
 CLOCK_TOLERANCE_SECONDS: Final = 60
 TPM_SECONDS: Final = 30
@@ -75,17 +78,30 @@ def _require_writable(path: Path) -> None:
 
 
 def check_tpm(context: DoctorContext) -> str:
-    """Create both keys, and quote what the last challenge asks for, else the bank SHA-256."""
+    """Create both keys, and quote what the last challenge asks for, else any allocated bank."""
     settings = context.required_settings()
-    selection = _challenged_pcrs(settings.state_dir, context) or {"sha256": (0,)}
+    challenged = _challenged_pcrs(settings.state_dir, context)
+    selections = [challenged] if challenged else [{bank: (0,)} for bank in BANKS]
     with context.open_tpm(settings, Deadline(context.clock, TPM_SECONDS)) as tpm:
         key = tpm.endorsement_key()
         tpm.attestation_key()
-        tpm.quote(selection, b"doctor")
+        selection = _quote_first(tpm, selections)
     return (
         f"endorsement key with {len(key.certificates)} certificates, attestation key, PCRs of"
         f" {', '.join(selection)}"
     )
+
+
+def _quote_first(
+    tpm: Tpm, selections: Sequence[Mapping[str, Sequence[int]]]
+) -> Mapping[str, Sequence[int]]:
+    """Quote the first selection whose banks are allocated, and return it."""
+    for selection in selections[:-1]:
+        with contextlib.suppress(PcrBankNotAllocated):
+            tpm.quote(selection, b"doctor")
+            return selection
+    tpm.quote(selections[-1], b"doctor")
+    return selections[-1]
 
 
 def _challenged_pcrs(state_dir: Path, context: DoctorContext) -> Mapping[str, Sequence[int]] | None:

@@ -36,7 +36,8 @@ def find_older_holder(
         pid = int(path.name)
         try:
             is_ours = (path / "ns/pid").readlink() == (proc / "self/ns/pid").readlink()
-            name, _, fields = (path / "stat").read_text(encoding="utf-8").rpartition(")")
+            stat = (path / "stat").read_text(encoding="utf-8", errors="replace")  # any name
+            name, _, fields = stat.rpartition(")")
             started = int(fields.split()[_START_TICKS]) / os.sysconf("SC_CLK_TCK")
         except OSError:
             continue  # it has ended

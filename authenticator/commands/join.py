@@ -53,6 +53,9 @@ FULL_PROGRAM_SUFFIX: Final = "-full"
 ADMIN_KUBECONFIG: Final = "admin.conf"
 """kubeadm writes it to the directory of kubelet.conf, on control plane nodes only."""
 
+KEPT_SUFFIX: Final = ".attested"
+"""`leave` adds it to the name of the kubeconfig, until the kubelet has another."""
+
 _API_VERSION: Final = "client.authentication.k8s.io/v1"
 _COPIED_KEYS: Final = tuple(key for key in CLUSTER_KEYS if key != "config")
 _NAME: Final = "kubernetes"
@@ -69,16 +72,23 @@ class JoinPlan:
 
 
 def run(context: CommandContext) -> int:
-    """Join, unless the kubeconfig runs this program already. Raises leaves of the error tree."""
+    """Join, unless the kubeconfig runs this program already. Raises leaves of the error tree.
+
+    A leave that was interrupted ends with that; it may have left a kubeconfig of the kubelet.
+    """
     arguments = context.arguments
+    kept = kept_path(arguments.kubeconfig)
+    arguments = replace(arguments, replace=arguments.replace or kept.exists())
     with watchdog(Deadline(SystemClock(), RESOLVE_SECONDS)):
         plan = plan_join(arguments, launcher_path(context.program), os.uname().nodename)
+    if plan is not None:
+        context.print_certificate(_join(plan, may_replace=arguments.replace))
     kubelet_unit.show_drop_in(kubelet_unit.HIDING_LINK)  # `leave` has hidden it
+    if kept.exists():  # the file system may be read-only
+        kept.unlink(missing_ok=True)
     if plan is None:
         context.out.write(f"{arguments.kubeconfig} runs {PROGRAM} already\n")
         join_copied.rejoin_if_copied(arguments.kubeconfig)
-        return 0
-    context.print_certificate(_join(plan, may_replace=arguments.replace))
     return 0
 
 
@@ -91,6 +101,11 @@ def _join(plan: JoinPlan, *, may_replace: bool) -> Credential:
             credential = obtain_and_record(plan.call, store, deadline, Trigger.JOIN)
             write_kubeconfig(plan, may_replace=may_replace)
     return credential
+
+
+def kept_path(path: Path) -> Path:
+    """Return where `leave` keeps the kubeconfig `path` until the kubelet has another."""
+    return path.with_name(path.name + KEPT_SUFFIX)
 
 
 def launcher_path(program: str) -> Path:

@@ -20,9 +20,13 @@ SYSTEMCTL_SECONDS: Final = 90
 def hide_drop_in(link: Path) -> None:
     """Let systemd ignore the packaged drop-in. Raises `KubeletUnitUnchangeable`."""
     try:
-        link.parent.mkdir(parents=True, exist_ok=True)
+        if not link.parent.exists():
+            link.parent.mkdir(parents=True)
+            link.parent.chmod(0o755)  # whatever the umask is
         if not is_hidden(link):
             link.symlink_to(os.devnull)
+    except FileExistsError as error:
+        raise KubeletUnitUnchangeable(f"{link} is yours: move it away first") from error
     except OSError as error:
         raise KubeletUnitUnchangeable(f"{link}: {error.strerror}") from error
     _systemctl("daemon-reload")

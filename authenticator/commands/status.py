@@ -7,9 +7,10 @@ from typing import Any, Final
 from authenticator import wiring
 from authenticator.checks import kubelet_process
 from authenticator.clock import SystemClock
+from authenticator.commands import kubelet_unit
 from authenticator.commands.run import CommandContext, watchdog
 from authenticator.config.setting_table import DEFAULT_STATE_DIR
-from authenticator.enroll.serving import serving_directory
+from authenticator.enroll.serving import SERVING_DIRECTORY, serving_directory
 from authenticator.errors import StateCorrupted, StateDirectoryUnwritable
 from authenticator.model import Clock, Deadline
 from authenticator.state.cooldown import remaining
@@ -37,7 +38,12 @@ def run(context: CommandContext) -> int:
             )
         with StateDirectory(path) as directory:
             serving = wiring.load_credential_from(serving_directory(path), clock)
-            document = collect(FileStore(directory, clock), serving, clock)
+            is_presented = path.name != SERVING_DIRECTORY and not kubelet_unit.is_hidden(
+                kubelet_unit.HIDING_LINK
+            )
+            document = collect(
+                FileStore(directory, clock), serving, clock, is_presented=is_presented
+            )
     context.print_document(document, format_text(document))
     return 0
 
@@ -53,13 +59,19 @@ def _state_dir(context: CommandContext) -> Path:
         return Path(DEFAULT_STATE_DIR)
 
 
-def collect(store: FileStore, serving: Credential | None, clock: Clock) -> Document:
-    """Return certificates, exchange, cooldown and last runs; None for each that does not exist."""
+def collect(
+    store: FileStore, serving: Credential | None, clock: Clock, *, is_presented: bool
+) -> Document:
+    """Return certificates, exchange, cooldown and last runs; None for each that does not exist.
+
+    `is_presented` says whether the kubelet authenticates with the certificate of the store: not
+    with a serving certificate, and not on a node that has left.
+    """
     runs, credential = store.run_records(), store.load_credential()
     ended = runs[:-1] if runs and runs[-1].get("result") == STARTED else runs
     return {
         "certificate": _certificate(credential, clock),
-        "olderCertificate": _older_certificate(credential, store, clock),
+        "olderCertificate": _older_certificate(credential, store, clock) if is_presented else None,
         "servingCertificate": _certificate(serving, clock),
         "exchange": _exchange(store, clock),
         "cooldown": _cooldown(store, clock),

@@ -109,12 +109,20 @@ def install_documented_units(machine: SystemdMachine) -> None:
         machine.write(path, text)
 
 
+PEM = "/var/lib/kubelet/pki/kubelet-client-current.pem"
+ISSUED = "/srv/issued.pem"
 BOOTSTRAPS = f"""#!/bin/sh
-# Writes a kubeconfig as the kubelet does after its own bootstrap, where its flags ask for one.
+# Writes a kubeconfig as the kubelet does before its own bootstrap, where its flags ask for one.
+# Later it writes its certificate, if the cluster issues one.
 echo "$@" >{units.ARGUMENTS}
 case "$*" in
-*--bootstrap-kubeconfig=*) test -e {units.KUBECONFIG} || sed 's/token:.*/client-certificate: x/' \
-  {units.BOOTSTRAP_KUBECONFIG} >{units.KUBECONFIG} ;;
+*--bootstrap-kubeconfig=*)
+  names='\\1client-certificate: {PEM}\\n\\1client-key: {PEM}'
+  test -e {units.KUBECONFIG} || sed "s#\\( *\\)token:.*#$names#" \
+    {units.BOOTSTRAP_KUBECONFIG} >{units.KUBECONFIG}
+  sleep 1
+  mkdir -p {PEM.rpartition("/")[0]}
+  cp {ISSUED} {PEM} ;;
 esac
 test -e {units.KUBECONFIG} || exit 1
 exec sleep infinity
@@ -127,9 +135,15 @@ def test_node_leaves_and_joins_again(tpm_machine: SystemdMachine, node: Node) ->
     tpm_machine.boot()
     tpm_machine.run("systemctl", "start", "kubelet")
     require_flag(tpm_machine, present=False)
+    pending = tpm_machine.call(units.PROGRAM, "leave", "--timeout-seconds=5")
+    assert (pending.returncode, "KubeletNotBootstrapped" in pending.stderr) == (1, True)
+    require_flag(tpm_machine, present=False)
+    assert units.PROGRAM.rpartition("/")[2] in tpm_machine.run("cat", units.KUBECONFIG)
+    pair = node.tenant.workload.client_authority.client(f"system:node:{node.name}", "system:nodes")
+    tpm_machine.write(ISSUED, (pair.certificate + pair.key).decode(), mode=0o600)
     left = tpm_machine.call(units.PROGRAM, "leave")
     assert left.returncode == 0, left.stderr
-    assert "client-certificate: x" in tpm_machine.run("cat", units.KUBECONFIG)
+    assert f"client-certificate: {PEM}" in tpm_machine.run("cat", units.KUBECONFIG)
     require_flag(tpm_machine, present=True)
     joined = tpm_machine.call(units.PROGRAM, "join", "--replace", *units.join_flags(node).split())
     assert joined.returncode == 0, joined.stderr

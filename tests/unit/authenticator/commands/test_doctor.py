@@ -24,9 +24,11 @@ from authenticator.errors import (
 )
 from authenticator.model import Deadline
 from authenticator.state.run_record import RunRecorder
+from common.challenge import Challenge, encode_challenge
 from signer.operator_cli.checks.findings import DoctorCheck, FindingResult
 from tests.builders import credentials
 from tests.builders.healthy_node import KUBEADM_FLAGS, HealthyNode, drop_in
+from tests.builders.pending_exchange import PENDING
 from tests.fakes.clock import FakeClock
 from tests.fakes.tpm import FakeTpm
 
@@ -99,6 +101,27 @@ def signatures(node: HealthyNode, number: int) -> None:
     node.settings = replace(as_settings(node), pcr_signature_file=node.root / "signatures")
     entry = {"pcrs": [11], "sig": "A" * 1000}
     (node.root / "signatures").write_text(json.dumps({"sha256": [entry] * number}))
+
+
+def sha384_only(node: HealthyNode) -> None:
+    node.tpm.pcrs["sha384"] = node.tpm.pcrs.pop("sha256")
+
+
+def challenged(node: HealthyNode) -> None:
+    """Challenge a TPM for a bank that it has not allocated."""
+    sha384_only(node)
+    challenge = Challenge(
+        issued_at="2026-11-21T06:40:00Z",
+        key="f1a2e524dce39af2",
+        credential_blob=b"blob",
+        encrypted_secret=b"secret",
+        pcrs={"sha256": (0,)},
+        event_log=False,
+        pcr_signatures=False,
+        tag="tag",
+    )
+    with node.store() as store:
+        store.save_pending(replace(PENDING, challenge=encode_challenge(challenge)))
 
 
 OTHER_NODE = (
@@ -187,11 +210,8 @@ BREAKS: dict[str, tuple[str, Break, str]] = {
         lost(BOOTSTRAP, CERTIFICATE),
         "there is no certificate",
     ),
-    "bank that is not allocated": (
-        "TPM",
-        lambda node: node.tpm.pcrs.pop("sha256"),
-        "PcrBankNotAllocated",
-    ),
+    "no bank at all": ("TPM", lambda node: node.tpm.pcrs.clear(), "PcrBankNotAllocated"),
+    "bank that is not allocated": ("TPM", challenged, "PcrBankNotAllocated"),
     "signatures that do not fit": (
         "PCR signatures",
         lambda node: signatures(node, 20),
@@ -218,6 +238,13 @@ def test_problem_is_found_with_its_remedy(node: HealthyNode, broken: str) -> Non
     assert finding.remedy
     assert detail in finding.detail
     assert f"wrong  {check}: " in doctor.format_text(finding)
+
+
+def test_any_bank_is_good_enough_before_a_challenge(node: HealthyNode) -> None:
+    """The policy may ask for the one that the TPM has."""
+    sha384_only(node)
+    finding = node.findings()["TPM"]
+    assert (finding.remedy, finding.detail.endswith("PCRs of sha384")) == ("", True)
 
 
 def test_finding_is_printed_before_the_next_check(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -378,11 +405,13 @@ def test_overdue_renewal_is_a_problem_whatever_the_records_say(node: HealthyNode
 
 
 def run_kubelet(node: HealthyNode, *, started: float, pid_namespace: str = "host") -> None:
-    """Let process 42 be a kubelet that started at this boot time."""
+    """Let process 42 be a kubelet that started at this boot time, and 43 one of a pod."""
     fields = ["0"] * 50
     fields[19] = str(round(started * os.sysconf("SC_CLK_TCK")))
     node.write("proc/42/stat", f"42 (kubelet) {' '.join(fields)}")
-    for process, namespace in (("42", pid_namespace), ("self", "host")):
+    node.write("proc/43/stat", "")
+    (node.root / "proc/43/stat").write_bytes(b"43 (\xff\xfe) " + " ".join(fields).encode())
+    for process, namespace in (("42", pid_namespace), ("43", "pod"), ("self", "host")):
         path = node.root / "proc" / process / "ns/pid"
         path.parent.mkdir(parents=True)
         path.symlink_to(namespace)

@@ -1,28 +1,33 @@
 """join: what it plans, refuses and writes. Whole joins are in tests/integration."""
 
 import base64
+import io
 import json
 import os
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import yaml
 
-from authenticator.commands import join
+from authenticator.commands import join, join_copied, kubelet_unit
 from authenticator.commands.join import JoinPlan
+from authenticator.commands.run import CommandContext
 from authenticator.config import invocation, kubeconfig
-from authenticator.config.command_line import parse_arguments
+from authenticator.config.command_line import Arguments, parse_arguments
 from authenticator.errors import (
     BootstrapCredentialUnusable,
     ConfigurationInvalid,
+    CoolingDown,
     KubeconfigNotOurs,
     KubeconfigUnusable,
     KubeconfigUnwritable,
 )
+from authenticator.state.credential import Credential
+from tests.builders import credentials
 from tests.builders import kubeconfigs as builders
 
 CA = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
@@ -48,6 +53,14 @@ class Machine:
         return self.directory / "kubelet.conf"
 
     @property
+    def kept(self) -> Path:
+        return self.directory / "kubelet.conf.attested"
+
+    @property
+    def link(self) -> Path:
+        return self.directory / "kubelet.service.d/zz-20-kubelet-authenticator-tpm.conf"
+
+    @property
     def bootstrap_conf(self) -> Path:
         return self.directory / "bootstrap-kubelet.conf"
 
@@ -55,15 +68,24 @@ class Machine:
         document = builders.kubeconfig(user, CLUSTER | change)
         path.write_text(yaml.safe_dump(document), encoding="utf-8")
 
-    def plan(self, *arguments: str) -> JoinPlan | None:
-        given = (
-            "join",
-            f"--kubeconfig={self.kubelet_conf}",
-            f"--bootstrap-kubeconfig={self.bootstrap_conf}",
-            "--provider-id=test:///1",
-            *arguments,
+    def arguments(self, *arguments: str) -> Arguments:
+        return parse_arguments(
+            (
+                "join",
+                f"--kubeconfig={self.kubelet_conf}",
+                f"--bootstrap-kubeconfig={self.bootstrap_conf}",
+                "--provider-id=test:///1",
+                *arguments,
+            )
         )
-        return join.plan_join(parse_arguments(given), LAUNCHER, "worker-1")
+
+    def plan(self, *arguments: str) -> JoinPlan | None:
+        return join.plan_join(self.arguments(*arguments), LAUNCHER, "worker-1")
+
+    def run(self, *arguments: str) -> None:
+        given, out = self.arguments(*arguments), io.StringIO()
+        context = CommandContext(arguments=given, exec_info=None, program="", out=out)
+        assert join.run(context) == 0
 
     def require_plan(self, *arguments: str) -> JoinPlan:
         """Plan a join that has work to do."""
@@ -296,3 +318,61 @@ def test_launcher_is_in_the_directory_of_the_full_program(tmp_path: Path) -> Non
     for unknown in (launcher, tmp_path / "cli.py", tmp_path / "other-full"):
         with pytest.raises(ConfigurationInvalid):
             join.launcher_path(os.fspath(unknown))
+
+
+@pytest.fixture
+def left(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """Return a machine that has left, whose join gets a certificate."""
+
+    def obtain(plan: JoinPlan, *, may_replace: bool) -> Credential:
+        assert machine.link.is_symlink(), "the drop-in is shown when the kubeconfig is written"
+        join.write_kubeconfig(plan, may_replace=may_replace)
+        return credentials.make(0)
+
+    machine.write(machine.kubelet_conf, {"client-certificate": "/x", "client-key": "/x"})
+    machine.link.parent.mkdir()
+    machine.link.symlink_to(os.devnull)
+    systemctl = machine.directory / "systemctl"
+    systemctl.write_text("#!/bin/sh\n", encoding="ascii")
+    systemctl.chmod(0o755)
+    monkeypatch.setenv("PATH", str(machine.directory), prepend=os.pathsep)
+    monkeypatch.setattr(kubelet_unit, "HIDING_LINK", machine.link)
+    monkeypatch.setattr(join, "launcher_path", lambda _: LAUNCHER)
+    monkeypatch.setattr(join_copied, "rejoin_if_copied", lambda _: None)
+    monkeypatch.setattr(join, "_join", obtain)
+    return machine
+
+
+def test_interrupted_leave_ends_with_a_join(left: Machine) -> None:
+    left.write(left.kept, {"exec": EXEC})
+    left.run()
+    assert join.runs_this_program(left.kubelet_conf)
+    assert not left.kept.exists(), "a later leave would put it back"
+    assert not os.path.lexists(left.link)
+
+
+def test_join_that_has_nothing_to_do_ends_an_interrupted_leave(left: Machine) -> None:
+    for path in (left.kubelet_conf, left.kept):
+        left.write(path, {"exec": EXEC})
+    left.run()
+    assert not left.kept.exists()
+    assert not os.path.lexists(left.link)
+
+
+def test_node_that_has_left_is_not_joined_without_the_flag_replace(left: Machine) -> None:
+    with pytest.raises(KubeconfigNotOurs, match="join --replace"):
+        left.run()
+
+
+def test_drop_in_stays_hidden_while_join_gets_no_certificate(
+    left: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the drop-in, the kubelet would not renew the certificate of its own."""
+
+    def fail(*_: object, **__: object) -> NoReturn:
+        raise CoolingDown("the signer is down")
+
+    monkeypatch.setattr(join, "_join", fail)
+    with pytest.raises(CoolingDown, match="the signer is down"):
+        left.run("--replace")
+    assert kubelet_unit.is_hidden(left.link)

@@ -4,11 +4,12 @@ import errno
 import os
 from io import StringIO
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, cast
 
 import pytest
 
-from authenticator.commands import status
+from authenticator.checks import kubelet_process
+from authenticator.commands import kubelet_unit, status
 from authenticator.commands.run import CommandContext
 from authenticator.config.command_line import Arguments
 from authenticator.errors import RequestDenied, StateDirectoryUnwritable
@@ -25,7 +26,10 @@ def test_status_shows_certificates_exchange_cooldown_and_runs(tmp_path: Path) ->
     clock = FakeClock()
     with StateDirectory(tmp_path / "state") as directory:
         store = FileStore(directory, clock)
-        assert status.format_text(status.collect(store, None, clock)) == "certificate  none\n"
+        assert (
+            status.format_text(status.collect(store, None, clock, is_presented=True))
+            == "certificate  none\n"
+        )
         store.save_credential(credentials.make(int(clock.now()) - credentials.DAY))
         store.save_pending(PENDING)
         error = RequestDenied("denied: EndorsementKeyMismatch", detail="EndorsementKeyMismatch")
@@ -36,7 +40,7 @@ def test_status_shows_certificates_exchange_cooldown_and_runs(tmp_path: Path) ->
         store.append_run_record(run.record("failed", error))
         store.append_run_record(RunRecorder(clock, "needed").record("done"))
         serving = credentials.make(int(clock.now()) - 2 * credentials.DAY)
-        shown = status.format_text(status.collect(store, serving, clock))
+        shown = status.format_text(status.collect(store, serving, clock, is_presented=True))
     for words in (
         "node         worker-1",
         "certificate  fresh, until",
@@ -57,7 +61,7 @@ def test_exchange_of_another_boot_is_not_shown(tmp_path: Path) -> None:
         store = FileStore(directory, clock)
         store.save_pending(PENDING)
         clock.reboot()
-        assert status.collect(store, None, clock)["exchange"] is None
+        assert status.collect(store, None, clock, is_presented=True)["exchange"] is None
 
 
 @pytest.mark.parametrize("hidden", ["serving", "state"])
@@ -78,3 +82,25 @@ def test_status_for_a_user_without_rights_names_the_directory(
     context = CommandContext(arguments=arguments, exec_info=None, program="", out=StringIO())
     with pytest.raises(StateDirectoryUnwritable, match="Permission denied"):
         status.run(context)
+
+
+@pytest.mark.parametrize(
+    ("name", "has_left", "says_so"),
+    [("state", False, True), ("serving", False, False), ("state", True, False)],
+)
+def test_older_certificate_is_one_for_clients_of_a_node_that_has_not_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, *, has_left: bool, says_so: bool
+) -> None:
+    """A kubelet never asks for its serving certificate, so it seemed to hold an older one."""
+    clock, link = FakeClock(), tmp_path / "link"
+    with StateDirectory(tmp_path / name) as directory:
+        FileStore(directory, clock).save_credential(credentials.make(int(clock.now())))
+    if has_left:
+        link.symlink_to(os.devnull)
+    monkeypatch.setattr(kubelet_unit, "HIDING_LINK", link)
+    monkeypatch.setattr(kubelet_process, "find_older_holder", lambda *_: 42)
+    arguments = Arguments(command="status", flags={"stateDir": str(tmp_path / name)})
+    context = CommandContext(arguments=arguments, exec_info=None, program="", out=StringIO())
+    assert status.run(context) == 0
+    shown = cast("StringIO", context.out).getvalue()
+    assert ("the kubelet (process 42) has not asked for" in shown) == says_so
