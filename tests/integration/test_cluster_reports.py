@@ -102,18 +102,10 @@ class NewCluster:
         return any(line.get("cluster") == own and condition(line) for line in self.signer.lines)
 
 
-@pytest.fixture(scope="module")
-def running(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Signer]:
-    """Run a signer whose policies are objects."""
-    with Signer(fleet, tmp_path_factory.mktemp("signer")) as signer:
-        signer.wait_until_ready()
-        yield signer
-
-
 @pytest.fixture
-def young(fleet: Fleet, running: Signer) -> Iterator[NewCluster]:
+def young(fleet: Fleet, signer: Signer) -> Iterator[NewCluster]:
     """Make a Cluster that has neither opted in nor any Secret, and a policy for it."""
-    with new_cluster(fleet, running) as cluster:
+    with new_cluster(fleet, signer) as cluster:
         yield cluster
 
 
@@ -161,7 +153,7 @@ def test_missing_permission_in_the_workload_cluster_is_reported(young: NewCluste
 
 
 def test_namespace_that_is_being_deleted_silences_no_other(
-    fleet: Fleet, running: Signer, young: NewCluster
+    fleet: Fleet, signer: Signer, young: NewCluster
 ) -> None:
     """It refuses Events, and its Cluster, which a finalizer kept, ended each round of reports."""
     admin = fleet.management.admin
@@ -171,10 +163,10 @@ def test_namespace_that_is_being_deleted_silences_no_other(
     young.annotate(CLIENT_SIGNER)
     refused = f"/namespaces/{young.namespace}/events: "
     wait_until(
-        lambda: any(refused in line.get("detail", "") for line in running.lines),
+        lambda: any(refused in line.get("detail", "") for line in signer.lines),
         what="the namespace refuses an Event",
     )
-    with new_cluster(fleet, running) as neighbor:
+    with new_cluster(fleet, signer) as neighbor:
         neighbor.annotate("cluster.x-k8s.io/kube-apiserver-client-kublet-tpm")
         neighbor.expect("ClientSignerUnknown", "kublet-tpm is unknown")
     assert {event["reason"] for event in young.events()} == {"NotOptedIn"}

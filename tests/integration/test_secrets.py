@@ -8,6 +8,7 @@ import json
 import os
 import select
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from tests.bench.launchers import packaged
 from tests.harness import background_runs, clocks
 from tests.harness.machines import Machines
 from tests.harness.node import Node, finished
@@ -187,10 +189,23 @@ def surroundings(tmp_path: Path) -> dict[str, str]:
     }
 
 
+ISOLATED = "#!{} -I\nimport sys\nfrom authenticator.cli import main\nsys.exit(main())\n"
+
+
 @pytest.mark.usefixtures("signer")
-def test_environment_changes_nothing(machines: Machines, surroundings: dict[str, str]) -> None:
-    """It changes neither a join, nor an answer from the cache, nor a background renewal."""
+def test_environment_changes_nothing(
+    machines: Machines, surroundings: dict[str, str], tmp_path: Path
+) -> None:
+    """It changes neither a join, nor an answer from the cache, nor a background renewal.
+
+    The scripts are those of the node packages: those of a wheel listen to Python's variables.
+    """
     node = machines.registered(settings={"expirationSeconds": HOUR})
+    node.program = packaged(tmp_path / "program")
+    full = node.program.with_name(f"{node.program.name}-full")
+    full.unlink()
+    full.write_text(ISOLATED.format(sys.executable), encoding="utf-8")
+    full.chmod(0o755)
     node.environment = surroundings
     first = node.call()
     assert (first.status, first.complaint) == (0, "")

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.harness import objects
+from tests.harness.client import ApiError, Client
 from tests.harness.fleet import Fleet
 from tests.harness.machines import Machines
 from tests.harness.objects import BOOTSTRAP, CORE, INFRASTRUCTURE
@@ -154,14 +155,26 @@ def deepened(case: Case, fleet: Fleet, signer: Signer) -> Iterator[str]:
     """Store the object in the second tenant's place until the end; yield its name."""
     server = fleet.second.workload if case.in_workload else fleet.management
     path = case.path(fleet)
-    name: str = server.admin.create(path, case.body(fleet))["metadata"]["name"]
+    name = create_deep(server.admin, path, case, fleet)
     try:
-        server.admin.patch_text(f"{path}/{name}", deep_fields(case.version))
         wait_until(lambda: count(case, fleet, signer) == 1, what="the signer counts the object")
         yield name
     finally:
         server.admin.delete(f"{path}/{name}")
     wait_until(lambda: not count(case, fleet, signer), what="the signer forgets the object")
+
+
+def create_deep(admin: Client, path: str, case: Case, fleet: Fleet) -> str:
+    """Create the object and nest it deeply, again if the signer deleted it in between."""
+    while True:
+        name: str = admin.create(path, case.body(fleet))["metadata"]["name"]
+        try:
+            admin.patch_text(f"{path}/{name}", deep_fields(case.version))
+        except ApiError as error:
+            if error.code != 404:
+                raise
+        else:
+            return name
 
 
 def count(case: Case, fleet: Fleet, signer: Signer) -> float | None:
