@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from tests.harness import process
 from tests.harness.fleet import Fleet, WorkloadTenant
-from tests.harness.signer import OPT_IN
+from tests.harness.signer import OPT_IN, of_cluster
 
 SIGNER_NAME = "cluster.x-k8s.io/kube-apiserver-client-kubelet-insecure"
 
@@ -52,11 +52,17 @@ class InsecureSigner:
 
 @contextmanager
 def opted_in(fleet: Fleet, tenant: WorkloadTenant) -> Iterator[None]:
-    """Let a Cluster name the insecure signer, and afterwards the attested one."""
+    """Let a Cluster name the insecure signer, and afterwards the attested one.
+
+    Meanwhile, policies select the first Cluster only: the insecure signer serves none of theirs.
+    """
     path = f"/apis/cluster.x-k8s.io/v1beta2/namespaces/{tenant.namespace}/clusters/{tenant.name}"
-    admin = fleet.management.admin
+    management = fleet.management
+    admin = management.admin
+    previous = management.set_policies(of_cluster(fleet.first))
     admin.patch(path, {"metadata": {"annotations": dict.fromkeys(OPT_IN, SIGNER_NAME)}})
     try:
         yield
     finally:
         admin.patch(path, {"metadata": {"annotations": dict(OPT_IN)}})
+        management.set_policies(*previous)

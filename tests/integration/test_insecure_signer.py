@@ -22,7 +22,7 @@ from tests.harness.fleet import Fleet, WorkloadTenant
 from tests.harness.insecure_signer import SIGNER_NAME, InsecureSigner, opted_in
 from tests.harness.objects import Machine
 from tests.harness.process import wait_until
-from tests.harness.signer import Signer, of_cluster
+from tests.harness.signer import Signer
 from tests.harness.workload import PACKAGING
 from tests.integration import csrs, plain_requests
 from tests.integration.kubeconfigs import administrators_kubeconfig
@@ -36,8 +36,9 @@ MACHINES = "/apis/cluster.x-k8s.io/v1beta2/namespaces/{}/machines"
 @pytest.fixture(scope="module")
 def tenant(fleet: Fleet, signer: Signer) -> Iterator[WorkloadTenant]:
     """Let the second Cluster name the insecure signer alone, and give it the usual kubeconfig."""
-    tenant, policy = fleet.second, of_cluster(fleet.first)
-    with signer.with_policies(policy), opted_in(fleet, tenant), administrators_kubeconfig(fleet):
+    assert signer.pid
+    tenant = fleet.second
+    with opted_in(fleet, tenant), administrators_kubeconfig(fleet):
         yield tenant
 
 
