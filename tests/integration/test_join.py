@@ -182,9 +182,7 @@ def test_doctor_examines_a_node_before_its_join_and_with_a_failed_tpm(machines: 
         return {each["check"]: (each["message"], each["nextStep"]) for each in findings}
 
     found = doctor(node.tpm.tcti, 0)
-    wrong = {check for check, (_, remedy) in found.items() if remedy}
-    assert wrong == {"kubeconfig", "program", "certificate"}
-    assert found["kubeconfig"][1].startswith("before a join: run join")
+    assert [check for check, (_, remedy) in found.items() if remedy] == []
     assert "may create CSRs" in found["API server"][0]
     with TpmRelay(node.tpm) as relay:
         relay.on(None, refuse(RC_FAILURE), times=1000)

@@ -12,15 +12,14 @@ def resident():
     return int(line.split()[1]) >> 10
 
 cli._return_freed_memory()
-before = resident()
 large, small = [], []
 for _ in range(1000):
     large.append(b"x" * (64 << 10))
     small.append(bytes(600))
 full = resident()
-assert full >= before + 60, (before, full)
 large.clear()
-assert resident() <= before + 10, (before, full, resident())
+# Of 62 MiB. The pages of other memory come and go meanwhile.
+assert resident() <= full - 50, (full, resident())
 """
 
 
