@@ -193,7 +193,7 @@ class EndorsementKeyObject(EndorsementKeySpec, frozen=True, kw_only=True):
 
     @property
     def banned_since(self) -> datetime | None:
-        """Return when the key was banned, `None` if it is not, or nobody wrote when."""
+        """Return when the key was banned; `None` without a ban, or for a ban without a time."""
         return None if self.banned is None else self.banned.since
 
     @property

@@ -8,10 +8,9 @@ on that need nothing which was refused. So a person sees every reason at one vis
 from typing import Final, TypeVar
 
 from common.errors import AttestationError, Denied, Waiting
+from signer.kinds.attested_node import MAX_MESSAGE
 
 T = TypeVar("T")
-_MAX_TEXT: Final = 1024
-"""Characters of a refusal in an object."""
 
 
 class UnprovedError(Exception):
@@ -73,4 +72,4 @@ def proved(value: T | None) -> T:
 def describe_reasons(error: AttestationError) -> str:
     """Return the message with every further reason. It goes to no object that a node can read."""
     reasons = (f"{further.reason}: {further.message}" for further in error.further)
-    return "; also ".join((error.message, *reasons))[:_MAX_TEXT]
+    return "; also ".join((error.message, *reasons))[:MAX_MESSAGE]

@@ -17,7 +17,6 @@ from typing import Self
 from tests.harness.tpm import SoftwareTpm
 
 TPM2_CREATE_PRIMARY = 0x131
-TPM2_ACTIVATE_CREDENTIAL = 0x147
 TPM2_QUOTE = 0x158
 TPM2_FLUSH_CONTEXT = 0x165
 TPM2_PCR_EXTEND = 0x182

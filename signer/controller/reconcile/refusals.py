@@ -24,7 +24,7 @@ from signer.errors import (
     PermissionMissing,
     ServingRequestExpired,
 )
-from signer.kinds.attested_node import MAX_MESSAGE, AttestedNodeObject, MeasuredValues, Refusal
+from signer.kinds.attested_node import AttestedNodeObject, MeasuredValues, Refusal
 from signer.verify.attestation.measured_boot import describe_event_log
 from signer.verify.attestation.measured_values import describe_boot
 from signer.verify.machines.offered_key import describe_offered_key, may_offer_key
@@ -133,7 +133,7 @@ def _enqueue_refusal(current: CsrState, error: AttestationError) -> None:
         if node is not None:
             refusal = Refusal(
                 reason=error.reason,
-                message=describe_reasons(error)[:MAX_MESSAGE],
+                message=describe_reasons(error),
                 time=current.dependencies.now(),
                 request=current.csr.name,
                 measured=_measured(current, node, error),

@@ -65,7 +65,7 @@ def check_signer(state: SignerState, snapshot: Snapshot | None, now: datetime) -
 
 
 def check_policies(state: SignerState) -> Iterator[Finding]:
-    """Yield the policies that the signer has refused or not read yet, or that there is none."""
+    """Yield one finding for each policy, or one that says that there is no policy."""
     if not state.policies and not state.problem:
         yield DoctorCheck("policies", state.namespace).problem(
             f"{PolicyMissing.reason}: no Cluster is served: there is no KubeletAttestationPolicy",

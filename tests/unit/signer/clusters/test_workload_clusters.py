@@ -19,7 +19,7 @@ from signer.fairness.memory_budget import Budgets
 from signer.inventory.cluster_api.cluster import CLIENT_SIGNER_ANNOTATION, read_cluster
 from signer.kinds.cluster import ClusterKey
 from signer.kube.secrets import SecretClient
-from signer.kube.transport.kubeconfig import Connection, parse_kubeconfig
+from signer.kube.transport.kubeconfig import Connection
 from signer.kube.watches.watch_threads import Watch
 from tests.builders import kube_objects
 from tests.builders.kube_objects import HOME, INSECURE_CLIENT_SIGNER
@@ -38,10 +38,6 @@ AUTHORITY = pki.Authority.make("test", pki.ec_key())
 def text(host: str = "192.0.2.1", credential: str = "first") -> bytes:
     made = kubeconfig.with_token(f"https://{host}:6443", AUTHORITY.pair.certificate, credential)
     return made.encode()
-
-
-def unconnected() -> Connection:
-    return parse_kubeconfig(text())
 
 
 @dataclass(slots=True)
